@@ -1,0 +1,44 @@
+"""regard: attention pooling as a practical tool.
+
+Every answer is a weighted average of values, and every weight comes from a score between a query and a key:
+
+    f(q) = Σᵢ softmaxᵢ(score(q, kᵢ)) vᵢ
+
+Public names load when first used (PEP 562), so ``import regard`` stays light.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+# name → module that defines it
+_PUBLIC = {
+    "Pooled": "regard.pooling",
+    "attention_weights": "regard.pooling",
+    "explain_plan": "regard.pooling",
+    "pool": "regard.pooling",
+    "AveragePoolingRegressor": "regard.estimators",
+    "NadarayaWatsonClassifier": "regard.estimators",
+    "NadarayaWatsonRegressor": "regard.estimators",
+    "NearestKeyRegressor": "regard.estimators",
+    "load": "regard.store",
+    "save": "regard.store",
+}
+_MODULES = ("bandwidth", "data", "plot", "scores")
+
+__all__ = ["__version__", *_MODULES, *_PUBLIC]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    if name in _MODULES:
+        return import_module(f"regard.{name}")
+    raise AttributeError(f"module 'regard' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

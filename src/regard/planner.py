@@ -1,0 +1,115 @@
+"""The planner: a Sketch of the problem in, a Plan out. Pure; nothing here looks at data or at the machine.
+
+which engine?
+  a name was given            → that engine, and no other (a named engine never falls back)
+  at most ``SMALL`` pairs     → reference   plain numpy beats waking the compiled programs
+  otherwise                   → tiled       exact, compiled, threaded
+
+then, for a Gaussian or Laplace score, a second step: queries so far away that every score overflows take
+the softmax limit, ``Nearest`` (see docs/decisions/0003).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from regard.problem import Sketch
+from regard.scores import Nearest, Radial, Score
+
+ENGINES = ("reference", "tiled")
+
+# Up to here one numpy pass takes about a millisecond.
+SMALL = 1 << 16
+# Pairs one job of the tiled engine handles: long enough to hide the dispatch, short enough for Ctrl-C.
+JOB_PAIRS = 1 << 23
+KEY_TILE = 2048
+# Doubles the reference engine may hold at once in its (tile, K, d) differences: 64 MB.
+REFERENCE_CELLS = 1 << 23
+
+
+@dataclass(frozen=True)
+class Step:
+    """One engine run over the queries that earlier steps could not vouch for."""
+
+    engine: str
+    score: Score
+    query_tile: int
+    key_tile: int
+    key_shard: int
+    threads: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will run, in order, and why. ``print(plan)`` says it in words."""
+
+    sketch: Sketch
+    steps: tuple[Step, ...]
+
+    def __str__(self) -> str:
+        s = self.sketch
+        extras = [
+            name
+            for name, on in (("mask", s.masked), ("sample weights", s.weighted), ("exclusion", s.excluding))
+            if on
+        ]
+        lines = [
+            f"{s.queries:,} queries × {s.keys:,} keys in {s.width}-D, {s.columns} value column(s), {s.dtype}, "
+            f"{type(s.score).__name__} score" + (f", with {', '.join(extras)}" if extras else "")
+        ]
+        for number, step in enumerate(self.steps, 1):
+            lines.append(
+                f"  {number}. {step.engine} ({type(step.score).__name__}): {step.reason}; tiles of "
+                f"{step.query_tile:,} queries × {step.key_tile:,} keys, {step.threads} thread(s)"
+            )
+        lines.append(f"  exact to rounding; no query loses more than tol = {s.tol:g} of its attention mass")
+        return "\n".join(lines)
+
+
+def plan(sketch: Sketch, engine: str = "auto", threads: int = 1) -> Plan:
+    """Decide how to compute a problem of this shape."""
+    if engine == "auto":
+        name, reason = _choose(sketch)
+    elif engine in ENGINES:
+        name, reason = engine, "asked for by name"
+    else:
+        raise ValueError(f"engine must be one of {', '.join(['auto', *ENGINES])}, got {engine!r}")
+    steps = [_step(sketch, name, sketch.score, threads, reason)]
+    if _can_overflow(sketch.score):
+        limit = Nearest(sketch.score.w)  # type: ignore[attr-defined]
+        steps.append(_step(sketch, name, limit, threads, "only for queries where every score overflows"))
+    return Plan(sketch, tuple(steps))
+
+
+def _choose(sketch: Sketch) -> tuple[str, str]:
+    if sketch.pairs <= SMALL:
+        return "reference", f"{sketch.pairs:,} pairs are few enough for plain numpy"
+    return "tiled", f"{sketch.pairs:,} pairs, exact and compiled"
+
+
+def _can_overflow(score: Score) -> bool:
+    return (
+        isinstance(score, Radial)
+        and not isinstance(score, Nearest)
+        and not score.kernel.compact
+        and score.w.any()
+    )
+
+
+def _step(sketch: Sketch, engine: str, score: Score, threads: int, reason: str) -> Step:
+    """Tiles by size alone, so that results do not depend on the number of threads."""
+    keys = max(sketch.keys, 1)
+    if engine == "reference":
+        cells = keys * max(sketch.width, 1)
+        return Step(engine, score, max(1, REFERENCE_CELLS // cells), keys, keys, 1, reason)
+    shard = min(keys, JOB_PAIRS)
+    query_tile = max(16, min(1024, JOB_PAIRS // shard))
+    # Few queries over many keys: share the keys among jobs instead, so that every thread has work.
+    while (
+        sketch.queries < 8 * query_tile
+        and shard > 16 * KEY_TILE
+        and keys / shard * sketch.queries / query_tile < 8
+    ):
+        shard = -(-shard // 2)
+    return Step(engine, score, query_tile, min(KEY_TILE, keys), shard, threads, reason)

@@ -1,0 +1,202 @@
+"""Attention pooling, the public functions: ``pool``, ``attention_weights`` and ``explain_plan``.
+
+The walk of the data, once down and once up: check (``problem``) → decide (``planner``) → compute
+(``engines``) → divide by the mass (``partial.finish``).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from regard import engines
+from regard.partial import Finished, finish
+from regard.planner import Plan, plan
+from regard.problem import Problem, build, matrix
+from regard.scores import Score
+
+Array = NDArray[Any]
+
+
+class Pooled(NamedTuple):
+    """What ``pool`` returns."""
+
+    output: Array  # (Q, …)  Σ weight · value, one row per query
+    logsumexp: Array  # (Q,)  log Σ exp(score): how much attention there was; −inf where nobody may attend
+
+
+def pool(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    score: Score,
+    *,
+    mask: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+    exclude: tuple[ArrayLike, ArrayLike] | None = None,
+    engine: str = "auto",
+    tol: float | None = None,
+) -> Pooled:
+    """Weighted averages of the values, one per query.
+
+    output[q] = Σ_k softmax_k(score(query[q], key[k]) + log sample_weight[k]) value[k]
+
+    Parameters
+    ----------
+    query : (Q, d), key : (K, d), value : (K,) or (K, P)
+        Real numbers; one axis means one feature. Never written to.
+    score : a score of ``regard.scores``, such as ``Gaussian(w=1.0)``.
+    mask : boolean (Q, K), True = may attend; or floats to add to the scores (−inf = may not).
+    sample_weight : (K,), not negative; weight k is the same as k copies, 0 as deletion.
+    exclude : (query_labels, key_labels), integers; a pair with equal labels may not attend. Row numbers on
+        both sides give leave-one-out, group numbers leave whole groups out.
+    engine : "auto", or the name of an engine, which then never falls back to another.
+    tol : share of its attention mass a query may lose; 0 is exact. Default 1e-9 (float64) or 1e-5 (float32).
+
+    Returns
+    -------
+    Pooled(output, logsumexp), in the query's dtype.
+
+    *Empty rows*: where nobody may attend, output is 0 and logsumexp −inf. *Cost*: O(Q·K·d) time, memory
+    O(Q + K) and a tile; the (Q, K) matrix is never formed.
+
+    >>> from regard.scores import Gaussian
+    >>> pool([0.0], [-1.0, 1.0], [2.0, 4.0], Gaussian()).output.tolist()
+    [3.0]
+    """
+    queries, keys, columns = matrix("query", query), matrix("key", key), matrix("value", value)
+    problem = build(
+        queries, keys, columns, score, mask=mask, sample_weight=sample_weight, exclude=exclude, tol=tol
+    )
+    finished = _averages(problem, engine)
+    dtype = queries.dtype if queries.dtype.kind == "f" else np.dtype(np.float64)
+    output = finished.output[:, 0] if np.ndim(value) == 1 else finished.output
+    lowest = np.finfo(dtype).min
+    logsumexp = np.where(np.isneginf(finished.logsumexp), -np.inf, np.maximum(finished.logsumexp, lowest))
+    return Pooled(output.astype(dtype), logsumexp.astype(dtype))
+
+
+def attention_weights(
+    query: ArrayLike,
+    key: ArrayLike,
+    score: Score,
+    *,
+    mask: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+    exclude: tuple[ArrayLike, ArrayLike] | None = None,
+) -> Array:
+    """The weights themselves, (Q, K): not negative, each row sums to 1.
+
+    weights[q, k] = softmax_k(score(query[q], key[k]) + log sample_weight[k]); parameters as in ``pool``.
+
+    *Empty rows*: all zero. *Cost*: O(Q·K·d) time and, since you ask for it, O(Q·K) memory.
+
+    >>> from regard.scores import Gaussian
+    >>> attention_weights([0.0], [-1.0, 1.0], Gaussian()).tolist()
+    [[0.5, 0.5]]
+    """
+    queries, keys = matrix("query", query), matrix("key", key)
+    no_columns = np.empty((keys.shape[0], 0), np.float32)
+    problem = build(queries, keys, no_columns, score, mask=mask, sample_weight=sample_weight, exclude=exclude)
+    dtype = queries.dtype if queries.dtype.kind == "f" else np.dtype(np.float64)
+    weights = _weights(problem).astype(dtype, copy=False)
+    if problem.kept is None:
+        return weights
+    out = np.zeros((queries.shape[0], keys.shape[0]), dtype)
+    out[:, problem.kept] = weights
+    return out
+
+
+def explain_plan(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    score: Score,
+    *,
+    mask: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+    exclude: tuple[ArrayLike, ArrayLike] | None = None,
+    engine: str = "auto",
+    tol: float | None = None,
+) -> Plan:
+    """How ``pool`` would compute this, and why; print it to read it. Takes pool's arguments.
+
+    >>> from regard.scores import Gaussian
+    >>> explain_plan([0.0], [-1.0, 1.0], [2.0, 4.0], Gaussian()).steps[0].engine
+    'reference'
+    """
+    problem = build(
+        matrix("query", query),
+        matrix("key", key),
+        matrix("value", value),
+        score,
+        mask=mask,
+        sample_weight=sample_weight,
+        exclude=exclude,
+        tol=tol,
+    )
+    return plan(problem.sketch(), engine, available_threads())
+
+
+def available_threads() -> int:
+    """Cores this process may use, fewer if NUMBA_NUM_THREADS or OMP_NUM_THREADS says so (joblib sets both)."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for name in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS"):
+        limit = os.environ.get(name, "")
+        if limit.isdigit() and int(limit) > 0:
+            cores = min(cores, int(limit))
+    return cores
+
+
+def _averages(problem: Problem, engine: str) -> Finished:
+    """Run the plan's steps, each on the queries the one before could not vouch for; stay inside the hull."""
+    columns, shrink = _shrunk(problem.columns)
+    problem = replace(problem, columns=columns)
+    output = np.zeros((problem.query.shape[0], columns.shape[1]))
+    logsumexp = np.full(problem.query.shape[0], -np.inf)
+    if problem.key.shape[0] == 0:
+        return Finished(output, logsumexp)
+    rows = np.arange(problem.query.shape[0])
+    for number, step in enumerate(plan(problem.sketch(), engine, available_threads()).steps):
+        if not rows.size:
+            break
+        part = replace(problem if rows.size == len(output) else problem.take(rows), score=step.score)
+        outcome = engines.load(step.engine).moments(part, step)
+        done = finish(outcome.partial)
+        output[rows] = done.output
+        # A later step answers for scores below every finite number; ``pool`` clips them to the lowest one.
+        logsumexp[rows] = done.logsumexp if number == 0 else np.finfo(np.float64).min
+        rows = rows[outcome.uncertified] if outcome.uncertified is not None else rows[:0]
+    attended = logsumexp > -np.inf
+    low, high = columns.min(axis=0), columns.max(axis=0)
+    output[attended] = np.clip(output[attended], low, high)
+    return Finished(output * shrink, logsumexp)
+
+
+def _weights(problem: Problem) -> Array:
+    out = np.zeros((problem.query.shape[0], problem.key.shape[0]))
+    if not out.size:
+        return out
+    rows = np.arange(out.shape[0])
+    for step in plan(problem.sketch(), "auto", available_threads()).steps:
+        part = replace(problem.take(rows), score=step.score)
+        out[rows], uncertified = engines.load(step.engine).weights(part, step)
+        rows = rows[uncertified] if uncertified is not None else rows[:0]
+        if not rows.size:
+            break
+    return out
+
+
+def _shrunk(columns: Array) -> tuple[Array, float]:
+    """Columns divided by a power of two where their sums could overflow, and that power."""
+    largest = float(np.abs(columns).max(initial=0.0))
+    if largest < np.sqrt(np.finfo(columns.dtype).max):
+        return columns, 1.0
+    power = 2.0 ** (np.floor(np.log2(largest)) + 1)
+    return columns / columns.dtype.type(power) if columns.dtype == np.float64 else (columns / power).astype(
+        np.float32
+    ), power
