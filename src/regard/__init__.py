@@ -29,7 +29,7 @@ _PUBLIC = {
 }
 _MODULES = ("bandwidth", "data", "plot", "scores")
 
-__all__ = ["__version__", *_MODULES, *_PUBLIC]  # noqa: PLE0604
+__all__ = ["__version__", *_MODULES, *_PUBLIC]
 
 
 def __getattr__(name: str) -> Any:

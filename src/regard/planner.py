@@ -22,7 +22,11 @@ ENGINES = ("reference", "tiled")
 SMALL = 1 << 16
 # Pairs one job of the tiled engine handles: long enough to hide the dispatch, short enough for Ctrl-C.
 JOB_PAIRS = 1 << 23
-KEY_TILE = 2048
+# A row of pairs, its features and its buffers share the first-level cache.
+TILE_BYTES = 1 << 15
+# With fewer blocks of queries than this, keys are cut into shards, down to this many keys.
+JOBS_WANTED = 8
+SHORTEST_SHARD = 1 << 15
 # Doubles the reference engine may hold at once in its (tile, K, d) differences: 64 MB.
 REFERENCE_CELLS = 1 << 23
 
@@ -50,9 +54,7 @@ class Plan:
     def __str__(self) -> str:
         s = self.sketch
         extras = [
-            name
-            for name, on in (("mask", s.masked), ("sample weights", s.weighted), ("exclusion", s.excluding))
-            if on
+            name for name, on in (("mask", s.masked), ("sample weights", s.weighted), ("exclusion", s.excluding)) if on
         ]
         lines = [
             f"{s.queries:,} queries × {s.keys:,} keys in {s.width}-D, {s.columns} value column(s), {s.dtype}, "
@@ -89,12 +91,7 @@ def _choose(sketch: Sketch) -> tuple[str, str]:
 
 
 def _can_overflow(score: Score) -> bool:
-    return (
-        isinstance(score, Radial)
-        and not isinstance(score, Nearest)
-        and not score.kernel.compact
-        and score.w.any()
-    )
+    return isinstance(score, Radial) and not isinstance(score, Nearest) and not score.kernel.compact and score.w.any()
 
 
 def _step(sketch: Sketch, engine: str, score: Score, threads: int, reason: str) -> Step:
@@ -103,13 +100,11 @@ def _step(sketch: Sketch, engine: str, score: Score, threads: int, reason: str) 
     if engine == "reference":
         cells = keys * max(sketch.width, 1)
         return Step(engine, score, max(1, REFERENCE_CELLS // cells), keys, keys, 1, reason)
+    tile = TILE_BYTES // (sketch.dtype.itemsize * (sketch.width + 3))
+    key_tile = min(keys, max(256, min(2048, tile // 64 * 64)))
     shard = min(keys, JOB_PAIRS)
-    query_tile = max(16, min(1024, JOB_PAIRS // shard))
+    query_tile = max(32, min(1024, JOB_PAIRS // shard // 32 * 32))
     # Few queries over many keys: share the keys among jobs instead, so that every thread has work.
-    while (
-        sketch.queries < 8 * query_tile
-        and shard > 16 * KEY_TILE
-        and keys / shard * sketch.queries / query_tile < 8
-    ):
-        shard = -(-shard // 2)
-    return Step(engine, score, query_tile, min(KEY_TILE, keys), shard, threads, reason)
+    blocks = -(-sketch.queries // query_tile)
+    shard = max(min(shard, SHORTEST_SHARD), -(-shard * blocks // JOBS_WANTED)) if blocks < JOBS_WANTED else shard
+    return Step(engine, score, query_tile, key_tile, shard, threads, reason)

@@ -69,9 +69,7 @@ def pool(
     [3.0]
     """
     queries, keys, columns = matrix("query", query), matrix("key", key), matrix("value", value)
-    problem = build(
-        queries, keys, columns, score, mask=mask, sample_weight=sample_weight, exclude=exclude, tol=tol
-    )
+    problem = build(queries, keys, columns, score, mask=mask, sample_weight=sample_weight, exclude=exclude, tol=tol)
     finished = _averages(problem, engine)
     dtype = queries.dtype if queries.dtype.kind == "f" else np.dtype(np.float64)
     output = finished.output[:, 0] if np.ndim(value) == 1 else finished.output
@@ -88,6 +86,7 @@ def attention_weights(
     mask: ArrayLike | None = None,
     sample_weight: ArrayLike | None = None,
     exclude: tuple[ArrayLike, ArrayLike] | None = None,
+    engine: str = "auto",
 ) -> Array:
     """The weights themselves, (Q, K): not negative, each row sums to 1.
 
@@ -103,7 +102,7 @@ def attention_weights(
     no_columns = np.empty((keys.shape[0], 0), np.float32)
     problem = build(queries, keys, no_columns, score, mask=mask, sample_weight=sample_weight, exclude=exclude)
     dtype = queries.dtype if queries.dtype.kind == "f" else np.dtype(np.float64)
-    weights = _weights(problem).astype(dtype, copy=False)
+    weights = _weights(problem, engine).astype(dtype, copy=False)
     if problem.kept is None:
         return weights
     out = np.zeros((queries.shape[0], keys.shape[0]), dtype)
@@ -177,12 +176,12 @@ def _averages(problem: Problem, engine: str) -> Finished:
     return Finished(output * shrink, logsumexp)
 
 
-def _weights(problem: Problem) -> Array:
+def _weights(problem: Problem, engine: str) -> Array:
     out = np.zeros((problem.query.shape[0], problem.key.shape[0]))
     if not out.size:
         return out
     rows = np.arange(out.shape[0])
-    for step in plan(problem.sketch(), "auto", available_threads()).steps:
+    for step in plan(problem.sketch(), engine, available_threads()).steps:
         part = replace(problem.take(rows), score=step.score)
         out[rows], uncertified = engines.load(step.engine).weights(part, step)
         rows = rows[uncertified] if uncertified is not None else rows[:0]

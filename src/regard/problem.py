@@ -10,13 +10,14 @@ there) and, at degree 1 or 2, their products with δ = key − query. Its moment
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from regard.partial import Partial
-from regard.scores import Score
+from regard.scores import Additive, Score
 
 Array = NDArray[Any]
 
@@ -142,9 +143,7 @@ def split_moments(moments: Array, columns: int, width: int, degree: int) -> Mome
     return Moments(value, delta, value_delta, delta_delta)
 
 
-def mean_adjoint(
-    partial: Partial, output: Array, grad_output: Array, grad_logsumexp: Array | None = None
-) -> Adjoint:
+def mean_adjoint(partial: Partial, output: Array, grad_output: Array, grad_logsumexp: Array | None = None) -> Adjoint:
     """Adjoint of the plain mean (degree 0) and of logsumexp: output (Q, P), grad_output (Q, P), grad_logsumexp (Q,)."""
     right = (grad_output * output).sum(axis=1)
     if grad_logsumexp is not None:
@@ -197,16 +196,18 @@ def build(
     score.check(query.shape[1], key.shape[1])
     if columns.shape[0] != n_key:
         raise ValueError(f"value has {columns.shape[0]} rows but key has {n_key}")
+    if degree not in (0, 1, 2) or (degree and isinstance(score, Additive)):
+        raise ValueError(f"degree must be 0, 1 or 2, and 0 for an Additive score, got {degree!r}")
     dtype = working_dtype(query, key, columns)
     if tol is None:
         tol = 1e-9 if dtype == np.float64 else 1e-5
-    if not (np.isscalar(tol) and 0.0 <= float(tol) < 1.0):
+    if not (isinstance(tol, Real) and 0.0 <= float(tol) < 1.0):
         raise ValueError(f"tol must be a number in [0, 1), got {tol!r}")
 
     seen = np.ones(n_key, bool)
     mask_array = _checked_mask(mask, n_query, n_key)
     if mask_array is not None:
-        seen &= (mask_array if mask_array.dtype == bool else mask_array > -np.inf).any(axis=0)
+        seen &= allowed(mask_array).any(axis=0)
     weight = _checked_weight(sample_weight, n_key)
     if weight is not None:
         seen &= weight > 0.0
@@ -232,18 +233,28 @@ def build(
     )
 
 
+def allowed(mask: Array) -> Array:
+    """Boolean view of a mask: True where a pair may attend at all."""
+    return mask if mask.dtype == bool else np.asarray(mask > -np.inf)
+
+
+# Differences of two such numbers, summed over features, still fit into a float64.
+LARGEST = 1e307
+
+
+def checked_range(name: str, array: Array) -> None:
+    """Raise ValueError where differences of two entries could overflow."""
+    if array.dtype.kind == "f" and array.itemsize >= 8 and (np.isfinite(array) & (np.abs(array) > LARGEST)).any():
+        raise ValueError(f"{name} holds numbers beyond ±{LARGEST:g}; rescale it")
+
+
 def _require_finite(name: str, array: Array) -> None:
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         row = int(np.flatnonzero(~np.isfinite(array).all(axis=1))[0])
         raise ValueError(
-            f"{name} row {row} is not finite: NaN and infinity are accepted only in keys that are masked for every query"
+            f"{name} row {row} is not finite: NaN and infinity are accepted only in keys masked for every query"
         )
-    if array.dtype == np.float64 and array.size and np.abs(array).max() > _LARGEST:
-        raise ValueError(f"{name} holds numbers beyond ±{_LARGEST:g}; rescale it")
-
-
-# Differences of two such numbers, summed over features, still fit into a float64.
-_LARGEST = 1e307
+    checked_range(name, array)
 
 
 def _checked_mask(mask: ArrayLike | None, n_query: int, n_key: int) -> Array | None:

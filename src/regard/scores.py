@@ -20,6 +20,7 @@ Array = NDArray[Any]
 
 __all__ = [
     "KERNELS",
+    "RADIAL",
     "Additive",
     "Biweight",
     "Boxcar",
@@ -123,7 +124,7 @@ def _triangular_rate(u2: Array) -> Array:
 
 def _tricube_rate(u2: Array) -> Array:
     u = np.sqrt(u2)
-    return -4.5 * u * np.maximum(1.0 - u2 * u, 0.0) ** 2
+    return np.asarray(-4.5 * u * np.maximum(1.0 - u2 * u, 0.0) ** 2)
 
 
 def _cosine_rate(u2: Array) -> Array:
@@ -155,9 +156,7 @@ KERNELS: dict[str, Kernel] = {row.name: row for row in _ROWS}
 def _finite(name: str, value: ArrayLike, ndims: tuple[int, ...]) -> Array:
     array = np.array(value, dtype=np.float64)
     if array.ndim not in ndims:
-        raise ValueError(
-            f"{name} must have {' or '.join(map(str, ndims))} dimensions, got shape {array.shape}"
-        )
+        raise ValueError(f"{name} must have {' or '.join(map(str, ndims))} dimensions, got shape {array.shape}")
     if not np.isfinite(array).all():
         raise ValueError(f"{name} must be finite, got {value!r}")
     array.setflags(write=False)
@@ -216,7 +215,7 @@ class Radial(Score):
         query, key = np.asarray(query, np.float64), np.asarray(key, np.float64)
         with np.errstate(over="ignore"):
             scaled = self.scaled(query[:, None, :] - key[None, :, :])
-            return np.minimum((scaled * scaled).sum(-1), np.finfo(np.float64).max)
+            return np.asarray(np.minimum((scaled * scaled).sum(-1), np.finfo(np.float64).max))
 
     def __call__(self, query: Array, key: Array) -> Array:
         u2 = self.distance2(query, key)
@@ -284,6 +283,10 @@ class Cosine(Radial):
     """log cos(πu/2) on u ≤ 1."""
 
     kernel = KERNELS["cosine"]
+
+
+# The score of each kernel in the table.
+RADIAL: dict[str, type[Radial]] = {score.kernel.name: score for score in Radial.__subclasses__()}
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from regard.partial import Partial, decay
 from regard.planner import Step
-from regard.problem import Adjoint, Gradients, Outcome, Problem
+from regard.problem import Adjoint, Gradients, Outcome, Problem, allowed
 from regard.scores import Additive, DotProduct, Nearest, Radial, Score
 
 Array = NDArray[Any]
@@ -44,9 +44,7 @@ def weights(problem: Problem, step: Step) -> tuple[Array, Array | None]:
     return np.concatenate(rows), _overflowed(problem.score, np.concatenate(peaks))
 
 
-def pullback(
-    problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, want: frozenset[str]
-) -> Gradients:
+def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, want: frozenset[str]) -> Gradients:  # noqa: ARG001
     """Gradients through the scores, given the cotangent in ``adjoint``."""
     total: dict[str, Any] = {}
     start = 0
@@ -57,9 +55,7 @@ def pullback(
             if name == "query":
                 total.setdefault(name, []).append(grad)
             elif name in total:
-                total[name] = (
-                    tuple(map(np.add, total[name], grad)) if isinstance(grad, tuple) else total[name] + grad
-                )
+                total[name] = tuple(map(np.add, total[name], grad)) if isinstance(grad, tuple) else total[name] + grad
             else:
                 total[name] = grad
     total["query"] = np.concatenate(total["query"])
@@ -76,15 +72,12 @@ def _attend(problem: Problem) -> tuple[Array, Array]:
     """Peak (Q,) and unnormalised weights (Q, K)."""
     score, hard = problem.score, isinstance(problem.score, Nearest)
     # Hard attention compares distances only; sample weights then divide the answer among ties.
-    s = (
-        -score.distance(problem.query, problem.key)
-        if isinstance(score, Nearest)
-        else score(problem.query, problem.key)
-    )
+    s = -score.distance(problem.query, problem.key) if isinstance(score, Nearest) else score(problem.query, problem.key)
     if problem.sample_weight is not None and not hard:
         s = s + np.log(problem.sample_weight)
     if problem.mask is not None:
-        s = np.where(problem.mask, s, -np.inf) if problem.mask.dtype == bool else s + problem.mask
+        additive = problem.mask.dtype != bool and not hard
+        s = s + problem.mask if additive else np.where(allowed(problem.mask), s, -np.inf)
     if problem.exclude is not None:
         s = np.where(problem.exclude[0][:, None] == problem.exclude[1][None, :], -np.inf, s)
     peak = s.max(axis=1, initial=-np.inf)
@@ -110,9 +103,7 @@ def _moments(problem: Problem, hard: bool) -> Partial:
 
 
 def _delta(problem: Problem) -> Array:
-    return (
-        problem.key.astype(np.float64)[None, :, :] - problem.query.astype(np.float64)[:, None, :]
-    )  # (Q, K, d)
+    return problem.key.astype(np.float64)[None, :, :] - problem.query.astype(np.float64)[:, None, :]  # (Q, K, d)
 
 
 def _overflowed(score: Score, peak: Array) -> Array | None:
@@ -144,9 +135,7 @@ def _pullback(problem: Problem, adjoint: Adjoint) -> dict[str, Any]:
         c = g * _log_rate(score, query, key)
         outer = np.einsum("qk,qka,qkb->ab", c, delta, delta)
         w = score.w
-        grads["w"] = 2.0 * (
-            outer @ w if w.ndim == 2 else w * np.diag(outer) if w.ndim == 1 else w * np.trace(outer)
-        )
+        grads["w"] = 2.0 * (outer @ w if w.ndim == 2 else w * np.diag(outer) if w.ndim == 1 else w * np.trace(outer))
         pull = 2.0 * (delta @ w @ w.T if w.ndim == 2 else delta * w**2)
         grads["key"], grads["query"] = np.einsum("qk,qka->ka", c, pull), -np.einsum("qk,qka->qa", c, pull)
     elif isinstance(score, DotProduct):
