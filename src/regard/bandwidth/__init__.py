@@ -1,0 +1,72 @@
+"""Bandwidths: how far attention reaches, in the units of the features.
+
+``resolve`` is the one place where an estimator's ``bandwidth`` parameter and its data become numbers; ``rules``
+holds the rules of thumb that need no search. h is the statistician's view, w = 1/h the score's.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from regard.bandwidth.rules import RULES, scott, silverman
+
+Array = NDArray[Any]
+
+__all__ = ["RULES", "Width", "resolve", "scott", "silverman"]
+
+
+class Width(NamedTuple):
+    """Both views of one choice: numbers when a number was given, otherwise one entry per feature."""
+
+    bandwidth: float | Array  # h > 0, inf where a feature is ignored
+    w: float | Array  # 1/h, 0 where a feature is ignored
+
+
+def resolve(bandwidth: Any, X: ArrayLike, *, kernel: str = "gaussian", sample_weight: ArrayLike | None = None) -> Width:
+    """The bandwidth h and w = 1/h that a ``bandwidth`` parameter means for these data.
+
+    Parameters
+    ----------
+    bandwidth : number, (d,) numbers, or the name of a rule in ``RULES``
+        Numbers are in the units of X and nothing is rescaled. |bandwidth| is what counts; inf ignores a feature.
+    X : (n, d), kernel : a name of ``regard.scores.KERNELS``, sample_weight : (n,)
+        What the rules look at; plain numbers do not look at them.
+
+    Returns
+    -------
+    Width(bandwidth, w). *Cost*: O(d), or that of the rule.
+
+    >>> resolve(-2.0, [[0.0], [1.0]])
+    Width(bandwidth=2.0, w=0.5)
+    """
+    accepted = f"a number, one number per feature, or one of {', '.join(map(repr, RULES))}"
+    if isinstance(bandwidth, str):
+        if bandwidth not in RULES:
+            raise ValueError(f"bandwidth must be {accepted}, got {bandwidth!r}")
+        h = RULES[bandwidth](X, kernel=kernel, sample_weight=sample_weight)
+        return Width(h, 1.0 / h)
+    try:
+        given = np.asarray(bandwidth)
+    except ValueError:  # a ragged list
+        given = np.empty(0, object)
+    if given.dtype.kind not in "fiu" or given.ndim > 1:
+        raise TypeError(f"bandwidth must be {accepted}, got {bandwidth!r}")
+    h = np.abs(given.astype(np.float64))
+    if np.isnan(h).any() or (h == 0.0).any():
+        raise ValueError(
+            f"bandwidth must be finite and not zero, or inf to ignore a feature; got {bandwidth!r} "
+            "(for the nearest training row alone use NearestKeyRegressor)"
+        )
+    with np.errstate(over="ignore"):
+        w = 1.0 / h
+    if np.isinf(w).any():
+        raise ValueError(f"bandwidth is too small: 1/bandwidth must be a finite number, got {bandwidth!r}")
+    if given.ndim == 0:
+        return Width(float(h), float(w))
+    features = np.shape(X)[1]
+    if h.shape != (features,):
+        raise ValueError(f"bandwidth has {len(h)} numbers but X has {features} features")
+    return Width(h, w)

@@ -1,0 +1,172 @@
+"""What users pass as X and y, turned into plain float arrays: arrays, lists and dataframes of any library.
+
+scikit-learn's own checks run on everything. Around them: dataframes it cannot convert go through narwhals, and what
+it would convert in silence (text that looks like numbers, dates, masked arrays) is an error that names the argument.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+from narwhals.exceptions import DuplicateError
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+from sklearn.utils import check_array, check_X_y
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+
+from regard.problem import checked_range
+
+Array = NDArray[Any]
+
+FLOATS = [np.float64, np.float32]
+
+
+def query_array(estimator: Any, X: Any) -> Array:
+    """X of ``predict`` as (Q, d), checked against what ``fit`` saw."""
+    plain, named = _table(X), _frame("X", X) is not None
+    if named:
+        validate_data(estimator, X, reset=False, skip_check_array=True)
+        query = check_array(plain, dtype=FLOATS, input_name="X", estimator=estimator)
+    else:
+        query = validate_data(estimator, plain, reset=False, dtype=FLOATS)
+    return np.asarray(query)
+
+
+def training_arrays(estimator: Any, X: Any, y: Any, *, labels: bool) -> tuple[Array, Array]:
+    """X of ``fit`` as keys (K, d), and y as numbers (K,) or (K, P) of the same dtype, or as labels (K,).
+
+    Both are copies: what happens to X and y later does not change a fitted estimator.
+    """
+    plain, named = _table(X), _frame("X", X) is not None
+    target = y if y is None else _labels(y) if labels else _plain("y", y)
+    if issparse(target):
+        raise TypeError("y is sparse, but dense data is required; use y.toarray()")
+    if target is not None and target.ndim and plain.shape[0] != len(target):
+        raise ValueError(f"X has {plain.shape[0]} rows but y has {len(target)}")
+    if target is not None and not labels:
+        checked_range("y", target)
+    options = {"dtype": FLOATS, "multi_output": not labels, "y_numeric": not labels}
+    if named and target is not None:
+        validate_data(estimator, X, skip_check_array=True)
+        key, target = check_X_y(plain, target, estimator=estimator, **options)
+    else:
+        key, target = validate_data(estimator, plain, target, **options)
+    key = np.array(key, order="C")
+    if labels:
+        check_classification_targets(target)
+        return key, np.array(target)
+    with np.errstate(over="ignore"):
+        value = np.array(target, key.dtype, order="C")
+    if not np.isfinite(value).all():
+        raise ValueError(f"y holds numbers too large for {key.dtype}, the dtype of X; rescale y or pass X as float64")
+    return key, value
+
+
+def _frame(name: str, given: Any) -> nw.DataFrame[Any] | None:
+    """The dataframe behind ``given``, if it is one."""
+    try:
+        frame = nw.from_native(given, pass_through=True)
+    except DuplicateError as error:
+        raise ValueError(f"{name} must have distinct column names: {error}") from None
+    if isinstance(frame, nw.LazyFrame):
+        raise TypeError(f"{name} is a lazy frame; collect it first")
+    return frame if isinstance(frame, nw.DataFrame) else None
+
+
+def _table(X: Any) -> Any:
+    """X as a real array of two axes with at least one row; a sparse X passes, for scikit-learn to refuse."""
+    array = _plain("X", X)
+    if issparse(array):
+        return array
+    if array.ndim != 2:
+        raise ValueError(
+            f"X must have two axes, (rows, features), got shape {array.shape}. Reshape your data: "
+            "X.reshape(-1, 1) if it is one feature, X.reshape(1, -1) if it is one row"
+        )
+    if len(array) == 0:
+        raise ValueError(f"X must have at least one row, got shape {array.shape}")
+    checked_range("X", array)
+    return array
+
+
+def _plain(name: str, given: Any) -> Any:
+    """Real numbers as an array, whatever they came in; sparse ones as they are."""
+    if issparse(given):
+        return given
+    frame = _frame(name, given)
+    if frame is not None:
+        return _stacked(name, frame)
+    if isinstance(given, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array; fill or drop its masked entries first")
+    try:
+        array = np.asarray(given)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name} must hold real numbers in rows of one length: {error}") from None
+    return _real(name, array)
+
+
+def _stacked(name: str, frame: nw.DataFrame[Any]) -> Array:
+    """The columns of a dataframe side by side, missing entries as NaN."""
+    schema = frame.schema
+    narrow = bool(schema) and all(dtype == nw.Float32 for dtype in schema.values())
+    columns = []
+    for column in frame.iter_columns():
+        dtype = column.dtype
+        if dtype.is_numeric() or dtype == nw.Boolean:
+            columns.append(column.cast(nw.Float32 if narrow else nw.Float64).to_numpy())
+        elif dtype in (nw.Object, nw.Unknown):
+            columns.append(_real(f"{name} column {column.name!r}", np.asarray(column.to_numpy())))
+        else:
+            raise ValueError(f"{name} column {column.name!r} must hold real numbers, got {dtype}; encode or drop it")
+    return np.column_stack(columns) if columns else np.empty(frame.shape)
+
+
+def _real(name: str, array: Array) -> Array:
+    """Real numbers in native byte order; half precision becomes single."""
+    if array.dtype.kind == "O":
+        array = _numbers(name, array)
+    if array.dtype.kind == "c":
+        raise ValueError(f"{name} must hold real numbers. Complex data not supported")
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"{name} must hold real numbers, got dtype {array.dtype}; encode it as numbers first")
+    if array.dtype == np.float16:
+        return array.astype(np.float32)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _numbers(name: str, array: Array) -> Array:
+    """Objects as float64; text is refused even where it looks like a number."""
+    for entry in array.flat:
+        if isinstance(entry, str | bytes):
+            raise ValueError(f"{name} must hold real numbers, got the text {entry!r}; encode it as numbers first")
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name} must hold real numbers: {error}") from None
+
+
+def _labels(y: Any) -> Any:
+    """Class labels: of one kind that sorts, none missing."""
+    if isinstance(y, np.ma.MaskedArray):
+        raise TypeError("y is a masked array; drop its masked rows first")
+    if issparse(y):
+        return y
+    frame = _frame("y", y)
+    if frame is not None:
+        if frame.shape[1] != 1:
+            raise ValueError(f"y must be one column of labels, got {frame.shape[1]} columns")
+        y = next(iter(frame.iter_columns())).to_numpy()
+    array = np.asarray(y)
+    if array.dtype == object:
+        for row, label in enumerate(array.flat):
+            # pandas' NA cannot be compared, only recognised.
+            if label is None or type(label).__name__ == "NAType" or (isinstance(label, float) and label != label):
+                raise ValueError(f"y must hold a label in every row, got {label} in row {row}")
+        try:
+            np.unique(array)
+        except TypeError as error:
+            raise TypeError(f"y must hold labels of one kind that can be sorted: {error}") from None
+    return array
