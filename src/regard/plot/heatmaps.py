@@ -1,0 +1,138 @@
+"""Heatmaps of attention weights: which query looks at which key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import Colormap, Normalize
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike, NDArray
+
+from regard.plot import style
+
+# Cells per inch of figure that the coarsest usual output (72 dots per inch) can still show.
+_CELLS = 60.0
+
+
+def show_heatmaps(
+    matrices: ArrayLike,
+    xlabel: str | None = None,
+    ylabel: str | None = None,
+    titles: Sequence[str] | None = None,
+    figsize: tuple[float, float] | None = None,
+    cmap: str | Colormap = style.WEIGHTS,
+) -> Figure:
+    """A grid of heatmaps with one colour scale for all of them and one colour bar.
+
+    Panel (r, c) shows matrices[r, c], queries downwards and keys to the right; the scale runs from
+    min(0, smallest) to max(0, largest), so that white is no attention at all.
+
+    Parameters
+    ----------
+    matrices : (rows, cols, queries, keys), such as ``attention_weights(…)[None, None]``
+    xlabel, ylabel : labels of the key axis and the query axis
+    titles : one per column (repeated on every row) or one per panel, row by row
+    figsize : width and height in inches; by default it follows rows and cols
+    cmap : a matplotlib colour map or its name
+
+    Returns
+    -------
+    Figure whose axes are the panels row by row, then the colour bar.
+
+    Every weight has its own sharp cell. Where there are more keys or queries than dots to draw, a cell shows the
+    largest weight (by magnitude) of the neighbours it stands for, so that no peak is lost or smeared.
+    *Empty rows*: zero weights stay white; NaN and ±inf are grey. *Cost*: O(size of matrices).
+
+    >>> figure = show_heatmaps(np.eye(3)[None, None], xlabel="keys", ylabel="queries")
+    >>> len(figure.axes)
+    2
+    """
+    grid = _grid(matrices)
+    rows, cols, queries, keys = grid.shape
+    names = _panel_titles(titles, rows, cols)
+    # Squares while both sides can be read; very long matrices fill the panel instead.
+    square = 1 / 3 <= queries / keys <= 3
+    if figsize is None:
+        figsize = (1.3 + 3.1 * cols, 0.6 + 2.9 * rows) if rows * cols > 1 else (5.6, 4.6)
+    figure = style.picture(*figsize, squares=square)
+    axes: NDArray[Any] = figure.subplots(rows, cols, sharex=True, sharey=True, squeeze=False)
+    norm, colours = _shared_scale(grid), _with_grey_gaps(cmap)
+    room = max(1, int(_CELLS * figsize[1] / rows)), max(1, int(_CELLS * figsize[0] / cols))
+    for (r, c), ax in np.ndenumerate(axes):
+        image = ax.imshow(
+            np.ma.masked_invalid(_fitted(grid[r, c], room)),
+            norm=norm,
+            cmap=colours,
+            interpolation="none",
+            aspect="equal" if square else "auto",
+            extent=(-0.5, keys - 0.5, queries - 0.5, -0.5),
+        )
+        _label(
+            ax, xlabel if r == rows - 1 else None, ylabel if c == 0 else None, names[r * cols + c] if names else None
+        )
+    bar = figure.colorbar(image, ax=axes, shrink=0.85, pad=0.02)
+    bar.outline.set_edgecolor(style.HAIRLINE)
+    bar.ax.tick_params(colors=style.MUTED, labelcolor=style.INK, labelsize=9)
+    return figure
+
+
+def _grid(matrices: ArrayLike) -> NDArray[np.float64]:
+    grid = np.asarray(matrices, dtype=np.float64)
+    if grid.ndim != 4:
+        raise ValueError(
+            f"matrices must have 4 axes (rows, cols, queries, keys), got shape {grid.shape}"
+            + ("; for one heatmap pass matrices[None, None]" if grid.ndim == 2 else "")
+        )
+    if 0 in grid.shape:
+        raise ValueError(f"matrices must not be empty, got shape {grid.shape}")
+    return grid
+
+
+def _panel_titles(titles: Sequence[str] | None, rows: int, cols: int) -> list[str]:
+    if titles is None:
+        return []
+    if isinstance(titles, str) or len(titles) not in (cols, rows * cols):
+        given = repr(titles) if isinstance(titles, str) else f"{len(titles)} titles"
+        raise ValueError(
+            f"titles must be {cols} strings (one per column) or {rows * cols} (one per panel), got {given}"
+        )
+    return list(titles) * (rows * cols // len(titles))
+
+
+def _shared_scale(grid: NDArray[np.float64]) -> Normalize:
+    finite = grid[np.isfinite(grid)]
+    low, high = float(finite.min(initial=0.0)), float(finite.max(initial=0.0))
+    return Normalize(low, high if high > low else low + 1.0)
+
+
+def _fitted(matrix: NDArray[np.float64], room: tuple[int, int]) -> NDArray[np.float64]:
+    """The matrix itself if it fits, otherwise the largest weight of each block; blocks differ by one at most."""
+    matrix = np.where(np.isfinite(matrix), matrix, np.nan)
+    for axis, cells in enumerate(room):
+        size = matrix.shape[axis]
+        if size > cells:
+            starts = np.arange(cells) * size // cells
+            high, low = (extreme.reduceat(matrix, starts, axis=axis) for extreme in (np.fmax, np.fmin))
+            matrix = np.where(-low > high, low, high)
+    return matrix
+
+
+def _with_grey_gaps(cmap: str | Colormap) -> Colormap:
+    from matplotlib import colormaps
+
+    return colormaps.get_cmap(cmap).with_extremes(bad="#b9c0c7")
+
+
+def _label(ax: Axes, xlabel: str | None, ylabel: str | None, title: str | None) -> None:
+    style.dress(ax, grid=False)
+    for spine in ax.spines.values():
+        spine.set(visible=True, color=style.HAIRLINE)
+    if xlabel:
+        ax.set_xlabel(xlabel)
+    if ylabel:
+        ax.set_ylabel(ylabel)
+    if title:
+        ax.set_title(title)

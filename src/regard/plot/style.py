@@ -1,0 +1,76 @@
+"""The house style of figures: one colour scheme, safe for colour-blind readers, and quiet axes.
+
+The hues are those of Okabe and Ito; lines that meet in one figure also differ in dash or marker, so that no
+meaning hangs on colour alone. Weights are drawn from white (none) to dark blue (most), so that lightness alone
+carries them and a printed page keeps them.
+"""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+
+INK = "#22303c"
+MUTED = "#66727f"
+HAIRLINE = "#d5dbe1"
+PAPER = "#ffffff"
+
+BLUE = "#0072b2"
+VERMILION = "#d55e00"
+GREEN = "#009e73"
+ORANGE = "#e69f00"
+PURPLE = "#cc79a7"
+SKY = "#56b4e9"
+
+# For families of lines, in this order.
+CYCLE = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
+DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
+
+WEIGHTS = LinearSegmentedColormap.from_list(
+    "regard.weights", ["#ffffff", "#dcebf6", "#9ccbe6", "#3f95c9", "#0b5c9b", "#08264d"]
+)
+
+# Pixels per inch of a figure shown in a notebook, twice the nominal size for sharp screens.
+_SCREEN = 96
+
+
+class Picture(Figure):
+    """A figure without pyplot behind it that notebooks still show."""
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        buffer = BytesIO()
+        self.savefig(buffer, format="png", dpi=2 * _SCREEN)
+        width, height = (round(float(inches) * _SCREEN) for inches in self.get_size_inches())
+        return buffer.getvalue(), {"width": width, "height": height}
+
+
+def picture(width: float, height: float, *, squares: bool = False) -> Picture:
+    """An empty white figure of that many inches that arranges its own axes; ``squares`` if they keep an aspect."""
+    figure = Picture(figsize=(width, height), facecolor=PAPER)
+    figure.set_layout_engine("compressed" if squares else "constrained", w_pad=0.07, h_pad=0.07)
+    return figure
+
+
+def dress(ax: Axes, *, grid: bool = True) -> Axes:
+    """Quiet spines, ticks and grid, so that the data speak."""
+    for side, spine in ax.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(MUTED)
+    ax.tick_params(colors=MUTED, labelcolor=INK, labelsize=10)
+    ax.xaxis.label.set(color=INK, size=11)
+    ax.yaxis.label.set(color=INK, size=11)
+    ax.title.set(color=INK, size=11.5)
+    ax.set_facecolor(PAPER)
+    ax.set_axisbelow(True)
+    if grid:
+        ax.grid(True, color=HAIRLINE, linewidth=0.7)
+    return ax
+
+
+def legend(ax: Axes, **where: Any) -> None:
+    """A legend that covers as little as it can."""
+    ax.legend(frameon=True, framealpha=0.88, edgecolor="none", fontsize=10, labelcolor=INK, **where)

@@ -1,0 +1,120 @@
+"""The guide: walks the stations, then writes the figures and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import NamedTuple
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from regard.data import notes
+from regard.tour import fonts
+from regard.tour.page import Illustration, Stop, page
+from regard.tour.station import Visit
+from regard.tour.stations import STATIONS
+from regard.tour.text import LANGUAGES, Text
+
+# Dots per inch of the PNG files: sharp on a phone and in print, small enough to send.
+DPI = 160
+
+COLUMNS = (Text("Station", "站点"), Text("Question", "问题"), Text("Answer", "答案"))
+
+
+class Row(NamedTuple):
+    """One line of the table that sums the tour up."""
+
+    station: str
+    question: str
+    answer: str
+
+
+class TourResult(NamedTuple):
+    """What ``run`` wrote, and the table for the terminal."""
+
+    page: Path
+    figures: tuple[Path, ...]  # PNG and SVG of each, in the order of the page
+    columns: tuple[str, str, str]  # headings of the table
+    rows: tuple[Row, ...]
+
+
+def run(
+    out: Path | str,
+    lang: str = "en",
+    seed: int = 0,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> TourResult:
+    """Write the tour into the folder ``out`` and return its table.
+
+    Parameters
+    ----------
+    out : folder for ``index.html`` (self-contained) and ``figures/``; made if absent, files of an older tour
+        are replaced. Nothing is written before every station is done.
+    lang : "en" or "zh"
+    seed : of the notes' data and of everything drawn at random
+    progress : called before each station with its number, how many there are, and its title
+
+    Returns
+    -------
+    TourResult(page, figures, columns, rows)
+
+    *Cost*: a few seconds.
+    """
+    out = Path(out)
+    if lang not in LANGUAGES:
+        raise ValueError(f"lang must be one of {', '.join(LANGUAGES)}, got {lang!r}")
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"seed must be a whole number, 0 or more, got {seed!r}")
+    if out.exists() and not out.is_dir():
+        raise NotADirectoryError(f"out must be a folder, got the file {out}")
+    stops: list[Stop] = []
+    files: dict[Path, bytes] = {}
+    # A reader's own matplotlib settings must not change what the tour looks like, nor the tour theirs.
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        lettering = _letters(lang)
+        visit = Visit(notes(seed=seed), seed, lettering)
+        for number, station in enumerate(STATIONS, 1):
+            if progress is not None:
+                progress(number, len(STATIONS), station.title.said(lang))
+            told = station.tell(visit)
+            pictures = []
+            for drawing in told.drawings:
+                name = f"{number:02d}-{drawing.name}"
+                svg = _saved(drawing.figure, "svg")
+                files[Path("figures", f"{name}.png")] = _saved(drawing.figure, "png")
+                files[Path("figures", f"{name}.svg")] = svg
+                pictures.append(Illustration(svg, drawing.caption.said(lang), drawing.wide))
+            stops.append(Stop(station, number, told, tuple(pictures)))
+    html = page(stops, lang, seed, letters_missing=lettering != lang)
+    _write(out, files, html)
+    rows = tuple(
+        Row(s.station.title.said(lang), s.station.question.said(lang), s.told.answer.said(lang)) for s in stops
+    )
+    headings = (COLUMNS[0].said(lang), COLUMNS[1].said(lang), COLUMNS[2].said(lang))
+    return TourResult(out / "index.html", tuple(out / name for name in files), headings, rows)
+
+
+def _letters(lang: str) -> str:
+    """Set matplotlib's fonts and say which language figures can be lettered in."""
+    family = fonts.chinese_family() if lang == "zh" else None
+    matplotlib.rcParams["font.family"] = [fonts.LATIN, family] if family else [fonts.LATIN]
+    # Names inside SVG files come from a hash; salted, the same tour gives the same bytes.
+    matplotlib.rcParams["svg.hashsalt"] = "regard"
+    return lang if family or lang == "en" else "en"
+
+
+def _saved(figure: Figure, kind: str) -> bytes:
+    buffer = BytesIO()
+    metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+    figure.savefig(buffer, format=kind, dpi=DPI, metadata=metadata)
+    return buffer.getvalue()
+
+
+def _write(out: Path, files: dict[Path, bytes], html: str) -> None:
+    (out / "figures").mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (out / name).write_bytes(content)
+    (out / "index.html").write_text(html, encoding="utf-8")

@@ -1,0 +1,64 @@
+"""What a station of the tour is: a question, a picture, an answer with a number.
+
+A new station is one file in ``stations/`` that ends in ``STATION = Station(…)`` and one line in
+``stations/__init__.py``. Its mathematics is called from the library; the station only tells the story.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from matplotlib.figure import Figure
+
+from regard.data import NotesData
+from regard.tour.text import Text
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What a station is given: the notes' data, the seed, and the language its figures can be lettered in."""
+
+    data: NotesData
+    seed: int
+    lettering: str
+
+    def label(self, en: str, zh: str) -> str:
+        """Words for a figure, in a language whose letters are at hand."""
+        return Text(en, zh).said(self.lettering)
+
+    @property
+    def lines(self) -> tuple[str, str, str]:
+        """Names of truth, prediction and training data, as the stations' regression figures call them."""
+        return self.label("Truth", "真实函数"), self.label("Pred", "预测"), self.label("Training", "训练样本")
+
+
+class Drawing(NamedTuple):
+    """One figure of a station."""
+
+    name: str  # of its files
+    figure: Figure
+    caption: Text  # plain text
+    wide: bool = False  # has panels side by side, so a phone should scroll rather than shrink it
+
+
+class Told(NamedTuple):
+    """What a station found out."""
+
+    drawings: tuple[Drawing, ...]
+    number: str  # the answer at a glance
+    answer: Text  # one or two plain sentences with the number in them
+
+
+@dataclass(frozen=True)
+class Station:
+    """One stop of the tour. ``story`` and ``formula`` are HTML; all other text is plain."""
+
+    name: str  # short, for addresses and files
+    title: Text
+    question: Text
+    story: Text
+    formula: tuple[str, ...]  # parts that each stay on one line
+    code: str  # how to do it yourself; runs as it stands once the notes' arrays are there
+    tell: Callable[[Visit], Told]

@@ -1,0 +1,28 @@
+"""The stations, in the order they are visited. Adding one: a file here, and a line in this list."""
+
+from __future__ import annotations
+
+from regard.tour.station import Station
+from regard.tour.stations import (
+    average,
+    batch,
+    cues,
+    hard,
+    heatmap,
+    kernel,
+    moredata,
+    soft,
+    softmax,
+)
+
+STATIONS: tuple[Station, ...] = (
+    cues.STATION,
+    average.STATION,
+    hard.STATION,
+    soft.STATION,
+    kernel.STATION,
+    heatmap.STATION,
+    batch.STATION,
+    softmax.STATION,
+    moredata.STATION,
+)
