@@ -2,24 +2,32 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Some of scikit-learn's own checks skip in silence unless scipy dispatches arrays.
 export SCIPY_ARRAY_API = 1
 
-.PHONY: help tour test check soak bench format lint types setup clean
+.PHONY: help setup tour test soak format lint types check bench clean
 
 help:            ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
 
-setup: $(STAMP)  ## virtual environment with everything the tests need
-
-$(STAMP): pyproject.toml constraints.txt
+$(VENV)/made:
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
-	touch $(STAMP)
+	$(PIP) --upgrade pip
+	touch $@
 
-tour: setup      ## walk the notes' story; figures and a page in ./tour
+# What the command needs, and on top of it what the tests need.
+$(VENV)/command: $(VENV)/made pyproject.toml constraints.txt
+	$(PIP) -c constraints.txt -e '.[cli]'
+	touch $@
+
+$(VENV)/tests: $(VENV)/command
+	$(PIP) -c constraints.txt -e '.[test]'
+	touch $@
+
+setup: $(VENV)/tests  ## virtual environment with everything the tests need
+
+tour: $(VENV)/command  ## walk the notes' story; figures and a page in ./tour
 	$(BIN)/regard tour --out tour --force
 
 test: setup      ## the whole test suite

@@ -57,15 +57,16 @@ class Plan:
             name for name, on in (("mask", s.masked), ("sample weights", s.weighted), ("exclusion", s.excluding)) if on
         ]
         lines = [
-            f"{s.queries:,} queries × {s.keys:,} keys in {s.width}-D, {s.columns} value column(s), {s.dtype}, "
+            f"{s.queries:,} queries × {s.keys:,} keys in {s.width}-D, {s.columns} value column{'s' * (s.columns != 1)}, {s.dtype}, "
             f"{type(s.score).__name__} score" + (f", with {', '.join(extras)}" if extras else "")
         ]
         for number, step in enumerate(self.steps, 1):
+            tile = f"{min(step.query_tile, s.queries):,} queries × {min(step.key_tile, s.keys):,} keys"
+            threads = "1 thread" if step.threads == 1 else f"{step.threads} threads"
             lines.append(
-                f"  {number}. {step.engine} ({type(step.score).__name__}): {step.reason}; tiles of "
-                f"{step.query_tile:,} queries × {step.key_tile:,} keys, {step.threads} thread(s)"
+                f"  {number}. {step.engine}, {type(step.score).__name__}: {step.reason}; tiles of {tile}, {threads}"
             )
-        lines.append(f"  exact to rounding; no query loses more than tol = {s.tol:g} of its attention mass")
+        lines.append("  exact to rounding: no query loses any of its attention mass")
         return "\n".join(lines)
 
 
