@@ -1,0 +1,36 @@
+"""The command ``regard``: fit, predict, attend and tour. It parses, calls the library and prints; no mathematics.
+
+Results go to standard output or to the file named by ``--out``; all else (summaries, progress, warnings, errors)
+goes to standard error, errors as one line that starts with ``regard:``. Exit codes:
+
+    0    fine
+    1    a bug in regard; the line says what to report
+    2    bad input or usage
+    130  stopped by Ctrl-C; no output is left half-written
+    141  whoever read our output has closed the pipe (as in ``| head``); nothing is said
+
+Output files appear whole or not at all; one that exists, or is a link, is replaced only with ``--force``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; ``arguments`` default to those of the process."""
+    try:
+        try:
+            import rich  # noqa: F401
+            import typer  # noqa: F401
+        except ImportError as reason:
+            print(f"regard: the command needs {reason.name}; run pip install 'regard[cli]'", file=sys.stderr)
+            return 2
+        from regard.cli.app import run
+
+        return run(sys.argv[1:] if arguments is None else list(arguments))
+    except KeyboardInterrupt:
+        return 130

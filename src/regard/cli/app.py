@@ -1,0 +1,119 @@
+"""The commands under one name, and the one place where outcomes become exit codes.
+
+Each command is a module with a frozen dataclass of its checked arguments. Its ``command`` function is what typer
+reads: it returns that dataclass and does nothing else. ``run`` then calls ``.run()`` on it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Annotated, Any
+
+import typer
+
+from regard import __version__
+from regard.cli import attend, fit, predict, tour
+from regard.cli.console import say
+
+EXIT_CODES = (
+    "Exit codes: 0 fine; 1 a bug in regard; 2 bad input or usage; 130 stopped by Ctrl-C; 141 the pipe we wrote to "
+    "was closed."
+)
+
+app = typer.Typer(
+    name="regard",
+    help="Attention pooling as a practical tool: every answer is a weighted average of values.",
+    epilog=EXIT_CODES,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("fit", epilog=EXIT_CODES)(fit.command)
+app.command("predict", epilog=EXIT_CODES)(predict.command)
+app.command("attend", epilog=EXIT_CODES)(attend.command)
+app.command("tour", epilog=EXIT_CODES)(tour.command)
+
+# Newer typers carry their own click, older ones import it; this is the base of all usage errors in either.
+_UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"regard {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Parse, run, and return the exit code. Nothing but Ctrl-C before the first line gets past this function."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = _show_warning
+        try:
+            command = _parsed(arguments)
+            if isinstance(command, int):
+                return command
+            command.run()
+            if sys.stdout is not None:
+                sys.stdout.flush()
+            return 0
+        except KeyboardInterrupt:
+            say("regard: stopped")
+            return 130
+        except BrokenPipeError:
+            _forget_stdout()
+            return 141
+        except ModuleNotFoundError as reason:
+            if str(reason.name).startswith("regard"):
+                return _bug(reason)
+            say(f"regard: {reason.name} is missing; run pip install 'regard[cli]'")
+        except MemoryError:
+            say("regard: there is not enough memory for this")
+        except (ValueError, OSError) as reason:
+            say(f"regard: {reason}")
+        except Exception as reason:
+            return _bug(reason)
+        return 2
+
+
+def _parsed(arguments: Sequence[str]) -> Any:
+    """The command's checked arguments, or an exit code where typer has answered already (help, version)."""
+    try:
+        found = typer.main.get_command(app).main(
+            args=list(arguments) or ["--help"], prog_name="regard", standalone_mode=False
+        )
+    except _UsageError as reason:
+        context = getattr(reason, "ctx", None)
+        about = context.command_path if context is not None else "regard"
+        raise ValueError(f"{reason.format_message()} (see {about} --help)") from None
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    return found if found is not None else 0
+
+
+def _bug(reason: Exception) -> int:
+    say(f"regard: a bug in regard {__version__}, please report it: {type(reason).__name__}: {reason}")
+    return 1
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    say(f"regard: warning: {message}")
+
+
+def _forget_stdout() -> None:
+    """Let what is still in the buffer go nowhere, or Python would complain about it at exit."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,81 @@
+"""``regard attend``: which training rows each prediction looked at, and how much."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli.console import working
+from regard.cli.inputs import check_distinct, queries, safe_table, target_names
+
+if TYPE_CHECKING:
+    from regard.data import Table
+    from regard.store import Saved
+
+
+@dataclass(frozen=True)
+class Attend:
+    """Checked arguments of ``regard attend``."""
+
+    model: str
+    data: str
+    top: int
+    out: str
+    force: bool
+
+    def run(self) -> None:
+        from regard.data import read_table, write_table
+        from regard.data.formats import check_table_output
+        from regard.store import load_with_metadata
+
+        check_table_output(self.out, force=self.force)
+        check_distinct(self.out, self.model, self.data)
+        with working(f"Reading {self.model}") as now:
+            saved = load_with_metadata(self.model)
+            now(f"Reading {self.data}")
+            table = read_table(self.data)
+            X = queries(saved, table)
+            now(f"Attending to {len(saved.model.key_):,} training rows, {len(table):,} queries")
+            attention = saved.model.attend(X, top=min(self.top, len(saved.model.key_)))
+        write_table(_long(saved, attention), self.out, force=self.force)
+
+
+def _long(saved: Saved, attention: Any) -> Table:
+    """One line per query and attended key; keys without any weight are left out."""
+    import numpy as np
+
+    query, rank = np.nonzero(attention.weight)
+    key = attention.index[query, rank]
+    value = saved.model.value_[key]
+    if hasattr(saved.model, "classes_"):
+        value = saved.model.classes_[value]
+    several = value if value.ndim == 2 else value[:, None]
+    names = ["value"] if value.ndim == 1 else target_names(saved, "value")
+    return safe_table(
+        {
+            "query": query + 1,
+            "rank": rank + 1,
+            "key": key + 1,
+            "weight": attention.weight[query, rank],
+            **{name: several[:, number] for number, name in enumerate(names)},
+            "mass": attention.mass[query],
+        }
+    )
+
+
+def command(
+    model: Annotated[str, typer.Argument(help="Model file, as regard fit or regard.save wrote it.")],
+    data: Annotated[str, typer.Argument(help="Table of queries: .csv, .tsv, .csv.gz, .parquet, or - for stdin.")],
+    top: Annotated[int, typer.Option(min=1, help="How many training rows to show for each query.")] = 5,
+    out: Annotated[str, typer.Option(help="Where to write; - is standard output as CSV.")] = "-",
+    force: Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")] = False,
+) -> Attend:
+    """Show which training rows each prediction looked at.
+
+    Writes one line per query and training row, most attended first: query (row number in this table), rank,
+    key (row number in the training table), weight (all weights of a query sum to 1), value (the training row's
+    target) and mass (the sum of the weights shown for the query). Rows are counted from 1, without the header.
+    """
+    return Attend(model, data, top, out, force)

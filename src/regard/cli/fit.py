@@ -1,0 +1,137 @@
+"""``regard fit``: a table in, a saved model out."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli.console import say, working
+from regard.cli.inputs import check_distinct, frame, size_in_words
+
+if TYPE_CHECKING:
+    from regard.data import Table
+
+Bandwidth = str | float | list[float]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Checked arguments of ``regard fit``."""
+
+    data: str
+    target: str
+    out: str
+    features: tuple[str, ...] | None  # None: every column that has no other part
+    kernel: str
+    bandwidth: Bandwidth
+    sample_weight: str | None
+    force: bool
+
+    def run(self) -> None:
+        from regard.data import read_table
+        from regard.data.files import check_output
+        from regard.store import StoreError, save
+
+        check_output(self.out, self.force, StoreError)
+        check_distinct(self.out, self.data)
+        with working(f"Reading {self.data}") as now:
+            table = read_table(self.data)
+            names = self._features(table)
+            X, y = frame(table, names), self._target(table)
+            weight = None if self.sample_weight is None else table.numbers(self.sample_weight)
+            now(f"Fitting {len(table):,} rows")
+            model = self._estimator(y).fit(X, y, sample_weight=weight)
+            now(f"Saving {self.out}")
+            save(model, self.out, metadata={"target": self.target}, force=self.force)
+        self._tell(model, table, names)
+
+    def _features(self, table: Table) -> tuple[str, ...]:
+        from regard.data import TableError
+
+        table.column(self.target)
+        parts = {self.target, self.sample_weight}
+        names = self.features or tuple(name for name in table.names if name not in parts)
+        if not names:
+            raise TableError(f"{table.source}: has no column left to learn from besides the target {self.target!r}")
+        for name in names:
+            if table.is_text(name):
+                keep = ",".join(other for other in names if not table.is_text(other))
+                hint = f"choose numeric columns, such as --features {keep}" if keep else "no column is numeric"
+                raise TableError(f"{table.source}: column {name!r} is text and cannot be a feature; {hint}")
+        return names
+
+    def _target(self, table: Table) -> Any:
+        return table.labels(self.target) if table.is_text(self.target) else table.numbers(self.target)
+
+    def _estimator(self, y: Any) -> Any:
+        from regard import NadarayaWatsonClassifier, NadarayaWatsonRegressor
+
+        kind = NadarayaWatsonClassifier if y.dtype == object else NadarayaWatsonRegressor
+        return kind(kernel=self.kernel, bandwidth=self.bandwidth)
+
+    def _tell(self, model: Any, table: Table, names: tuple[str, ...]) -> None:
+        import numpy as np
+
+        widths = np.broadcast_to(model.bandwidth_, len(names))
+        longest = max(map(len, names))
+        goal = f"{self.target} ({len(model.classes_)} classes)" if hasattr(model, "classes_") else self.target
+        rule = f", by the rule {self.bandwidth}" if isinstance(self.bandwidth, str) else ""
+        say(f"{type(model).__name__}: {goal} from {len(names)} features, {len(table):,} rows of {table.source}")
+        say(f"bandwidth of the {self.kernel} kernel, in each feature's own units{rule}:")
+        for name, width in zip(names, widths, strict=True):
+            say(f"  {name:<{longest}}  {'inf (does not vary, ignored)' if np.isinf(width) else f'{width:.4g}'}")
+        say(f"saved {self.out} ({size_in_words(self.out)})")
+
+
+def command(
+    data: Annotated[
+        str, typer.Argument(help="Table to learn from: .csv, .tsv, .csv.gz, .parquet, or - for CSV on stdin.")
+    ],
+    target: Annotated[str, typer.Option(help="Column to predict. Text makes a classifier, numbers a regressor.")],
+    out: Annotated[str, typer.Option(help="Model file to write.")],
+    features: Annotated[
+        str | None, typer.Option(metavar="a,b,c", help="Numeric columns to learn from. Default: all the others.")
+    ] = None,
+    kernel: Annotated[str, typer.Option(help="gaussian, epanechnikov, boxcar, tricube, …")] = "gaussian",
+    bandwidth: Annotated[
+        str, typer.Option(help="scott, silverman, a number in the features' units, or one number per feature: 1,2.5,10")
+    ] = "scott",
+    sample_weight: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of weights: whole numbers are repetitions, others importances."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the model file if it exists.")] = False,
+) -> Fit:
+    """Learn from a table and save the model."""
+    if out == "-":
+        raise typer.BadParameter("a model is a file; it cannot go to standard output", param_hint="--out")
+    chosen = None if features is None else _names(features)
+    for option, given in (("--target", target), ("--sample-weight", sample_weight)):
+        if chosen is not None and given in chosen:
+            raise typer.BadParameter(f"{given!r} is also the column of {option}", param_hint="--features")
+    if sample_weight == target:
+        raise typer.BadParameter(f"{target!r} is also the target", param_hint="--sample-weight")
+    return Fit(data, target, out, chosen, kernel, _bandwidth(bandwidth), sample_weight, force)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Column names between commas; one that holds a comma itself is put in double quotes."""
+    try:
+        names = tuple(name.strip() for name in next(csv.reader([text], strict=True), []))
+    except csv.Error:
+        names = ()
+    if not names or not all(names) or len(set(names)) < len(names):
+        raise typer.BadParameter(f"{text!r} is not a list of different column names", param_hint="--features")
+    return names
+
+
+def _bandwidth(text: str) -> Bandwidth:
+    """A number, a list of numbers, or a word that the estimator knows or refuses."""
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        return text
+    return numbers if "," in text else numbers[0]

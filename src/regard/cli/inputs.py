@@ -1,0 +1,98 @@
+"""What the commands share on the way in and out: models, the columns they want, and cells safe to open."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from regard.data import Table
+    from regard.store import Saved
+
+
+def check_distinct(out: str, *inputs: str) -> None:
+    """Refuse to write over what we read, even by force."""
+    for given in inputs:
+        if (
+            out != "-"
+            and given != "-"
+            and os.path.exists(out)
+            and os.path.exists(given)
+            and os.path.samefile(out, given)
+        ):
+            raise ValueError(f"{out}: is also read from; choose another --out")
+
+
+def frame(table: Table, names: Sequence[str]) -> Any:
+    """Columns by name as a dataframe, so that the estimator sees and keeps their names."""
+    import polars
+
+    return polars.DataFrame({name: table.numbers(name).astype("float64") for name in names})
+
+
+def queries(saved: Saved, table: Table) -> Any:
+    """What the model wants of a table: its columns by name or, where it never saw names, all of them in order."""
+    from regard.data import TableError
+    from regard.data.table import listing
+
+    names = getattr(saved.model, "feature_names_in_", None)
+    if names is not None:
+        missing = [name for name in names if name not in table.columns]
+        if missing:
+            raise TableError(
+                f"{table.source}: lacks {listing(missing)}, which the model needs; "
+                f"its columns are {listing(table.names)}"
+            )
+        return frame(table, [str(name) for name in names])
+    wanted = saved.model.n_features_in_
+    if len(table.names) != wanted:
+        raise TableError(
+            f"{table.source}: the model was fitted without column names, so the table must have exactly "
+            f"{wanted} columns; it has {len(table.names)}: {listing(table.names)}"
+        )
+    return table.matrix(table.names)
+
+
+def target_names(saved: Saved, fallback: str) -> list[str]:
+    """One name per value column: the target's where the model knows it."""
+    name = str(saved.metadata.get("target", fallback))
+    value = saved.model.value_
+    return [name] if value.ndim == 1 else [f"{name}_{number + 1}" for number in range(value.shape[1])]
+
+
+def spreadsheet_safe(text: str) -> str:
+    """Text that no spreadsheet takes for a formula: what starts with = + - @, tab or return gets an apostrophe.
+
+    >>> spreadsheet_safe("=1+1"), spreadsheet_safe("cat")
+    ("'=1+1", 'cat')
+    """
+    return "'" + text if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+
+
+def safe_table(columns: dict[str, Any]) -> Table:
+    """A table ready to be written: texts and column names are made safe, numbers stay numbers."""
+    import numpy as np
+
+    from regard.data import Table
+    from regard.data.table import text_array
+
+    safe = {}
+    for name, column in columns.items():
+        array = np.asarray(column)
+        texts = array.dtype.kind not in "iuf"
+        safe[spreadsheet_safe(name)] = text_array([spreadsheet_safe(str(cell)) for cell in array]) if texts else array
+    return Table(tuple(safe), safe, "output")
+
+
+def size_in_words(path: str) -> str:
+    """A file's size for people."""
+    size = Path(path).stat().st_size
+    return (
+        f"{size:,} bytes"
+        if size < 10_000
+        else f"{size / 1e3:,.0f} kB"
+        if size < 10_000_000
+        else f"{size / 1e6:,.0f} MB"
+    )

@@ -1,0 +1,123 @@
+"""Files, handled with care: only regular files are read, and files are written whole or not at all.
+
+Both functions raise the caller's own error class, so that a table's error is a TableError and a model's a StoreError.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+PathLike = str | os.PathLike[str]
+
+
+def open_regular(path: PathLike, error: type[ValueError]) -> BinaryIO:
+    """An open regular file; directories, pipes and devices are refused without waiting on them."""
+    path = Path(path)
+    try:
+        # Without O_NONBLOCK opening a FIFO would wait for a writer for ever.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except FileNotFoundError:
+        raise error(f"{path}: no such file") from None
+    except OSError as reason:
+        raise error(f"{path}: cannot be read ({_words(reason)})") from None
+    except ValueError:
+        raise error(f"{str(path)!r}: not a file name") from None
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        hint = "; send it to standard input and read from -" if stat.S_ISFIFO(mode) else ""
+        raise error(f"{path}: is {_kind(mode)}, not a regular file{hint}")
+    return os.fdopen(descriptor, "rb")
+
+
+def check_output(path: PathLike, force: bool, error: type[ValueError]) -> None:
+    """Refuse a place that must not be written to: taken without ``force``, or never a regular file.
+
+    A symbolic link counts as taken; with ``force`` the link itself is replaced, never what it points to.
+    """
+    path = Path(path)
+    if not path.name:
+        raise error(f"{path}: is not a file name")
+    try:
+        here = path.lstat()
+    except FileNotFoundError:
+        if not path.parent.is_dir():
+            raise error(f"{path}: there is no folder {path.parent}") from None
+        return
+    except (OSError, ValueError) as reason:
+        raise error(f"{path}: cannot be written ({_words(reason)})") from None
+    linked = stat.S_ISLNK(here.st_mode)
+    with suppress(OSError):
+        target = path.stat()
+        if not stat.S_ISREG(target.st_mode):
+            raise error(f"{path}: is {_kind(target.st_mode)} and will not be replaced")
+    if not force:
+        what = "is a symbolic link" if linked else "already exists"
+        raise error(f"{path}: {what}; it is replaced only by force (--force, or force=True)")
+
+
+@contextmanager
+def atomic_write(path: PathLike, *, force: bool, error: type[ValueError]) -> Iterator[BinaryIO]:
+    """A file to write to that takes its name only when all of it is safely on the disk.
+
+    The bytes go to a temporary file in the same folder, are synced, and then renamed. On any failure, Ctrl-C
+    included, the temporary file is removed and what was there before stays. A process killed outright leaves
+    what was there before, and at worst a hidden ``.regard-….part`` file beside it.
+    """
+    path = Path(path)
+    check_output(path, force, error)
+    part = path.parent / f".regard-{secrets.token_hex(8)}.part"
+    try:
+        with open(part, "x+b") as file:
+            if path.is_file() and not path.is_symlink():
+                os.chmod(part, stat.S_IMODE(path.stat().st_mode))
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        # Somebody may have taken the name while we were writing.
+        check_output(path, force, error)
+        os.replace(part, path)
+    except BaseException as reason:
+        with suppress(OSError):
+            part.unlink()
+        if isinstance(reason, OSError):
+            raise error(f"{path}: cannot be written ({_words(reason)}); nothing was changed") from None
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the rename itself durable, where folders can be synced."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    # The file has its name by now: a folder that cannot be synced is no reason to call the write a failure.
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _words(reason: Exception) -> str:
+    text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+    return str(text).lower()
+
+
+def _kind(mode: int) -> str:
+    for test, name in (
+        (stat.S_ISDIR, "a directory"),
+        (stat.S_ISFIFO, "a pipe"),
+        (stat.S_ISCHR, "a device"),
+        (stat.S_ISBLK, "a device"),
+        (stat.S_ISSOCK, "a socket"),
+    ):
+        if test(mode):
+            return name
+    return "something special"

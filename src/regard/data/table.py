@@ -1,0 +1,192 @@
+"""A table: named columns of equal length, each either numbers or text, and errors that say where.
+
+A column is one of
+  int64 or float64    every cell is a number; NaN marks an empty cell
+  object, of ``str``  anything else, exactly as it was written
+
+Numbers are asked for by ``numbers`` and ``matrix``, labels by ``labels``; all name the first cell that is in the way.
+Rows are counted from 1 and the header is not a row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+PLAIN_NUMBER = re.compile(r"[ \t]*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[ \t]*", re.ASCII)
+# Not a plain number, yet surely meant as one: 1,000 or 1_000 or 12% or $5 or 0x10 or nan.
+_MEANT_AS_NUMBER = re.compile(
+    r"\s*[+-]?\s*[$€£¥]?\s*(\d[\d.,_' ]*([eE][+-]?\d+)?\s*[%€]?|0[xX][0-9a-fA-F]+|nan|inf(inity)?)\s*", re.IGNORECASE
+)
+
+
+class TableError(ValueError):
+    """A table that cannot be used; the message names the file, the row and the column."""
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Named columns of one length.
+
+    >>> table = Table(("x", "kind"), {"x": np.array([1.0, 2.0]), "kind": np.array(["a", "b"], object)})
+    >>> table.matrix(["x"]).shape, table.is_text("kind")
+    ((2, 1), True)
+    """
+
+    names: tuple[str, ...]
+    columns: Mapping[str, Array]  # name → (rows,), int64, float64 or object of str
+    source: str = "table"  # how errors call it
+
+    def __post_init__(self) -> None:
+        if len(set(self.names)) != len(self.names) or set(self.names) != set(self.columns):
+            raise TableError(f"{self.source}: names {self.names} and columns {tuple(self.columns)} do not agree")
+        if len({column.shape for column in self.columns.values()}) > 1:
+            raise TableError(f"{self.source}: columns differ in length")
+
+    def __len__(self) -> int:
+        return len(self.columns[self.names[0]]) if self.names else 0
+
+    def column(self, name: str) -> Array:
+        """One column as it is; an unknown name is an error that lists the columns there are."""
+        if name not in self.columns:
+            raise TableError(f"{self.source}: has no column {name!r}; its columns are {listing(self.names)}")
+        return self.columns[name]
+
+    def is_text(self, name: str) -> bool:
+        """True when no cell of the column looks like a number; one that mixes both is not a text column."""
+        column = self.column(name)
+        return column.dtype == object and not any(map(_MEANT_AS_NUMBER.fullmatch, set(column)))
+
+    def numbers(self, name: str) -> Array:
+        """One column (rows,) of finite numbers, int64 or float64.
+
+        Raises TableError naming the first row that is empty or not a finite number.
+        """
+        column = self.column(name)
+        if column.dtype == object:
+            raise self._not_numbers(name, column)
+        bad = ~np.isfinite(column)
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            what = "is empty; missing values are not supported" if np.isnan(column[row]) else "is not finite"
+            raise self.error(row, name, what)
+        return column
+
+    def matrix(self, names: Sequence[str]) -> Array:
+        """Several columns side by side: (rows, len(names)) float64. Raises as ``numbers`` does."""
+        out = np.empty((len(self), len(names)))
+        for number, name in enumerate(names):
+            out[:, number] = self.numbers(name)
+        return out
+
+    def labels(self, name: str) -> Array:
+        """One text column (rows,) of object ``str``, none of them empty."""
+        column = self.column(name)
+        if column.dtype != object:
+            raise TableError(f"{self.source}: column {name!r} holds numbers, not text")
+        for row, cell in enumerate(column):
+            if not cell.strip():
+                raise self.error(row, name, "is empty; missing values are not supported")
+        return column
+
+    def error(self, row: int, name: str, what: str) -> TableError:
+        """The error for one cell; ``row`` counts from 0 here and from 1 in the message."""
+        return TableError(f"{self.source}: row {row + 1}, column {name!r}: {what}")
+
+    def _not_numbers(self, name: str, column: Array) -> TableError:
+        row = next(row for row, cell in enumerate(column) if not is_finite_number(cell))
+        cell = column[row]
+        if not cell.strip():
+            return self.error(row, name, "is empty; missing values are not supported")
+        if PLAIN_NUMBER.fullmatch(cell):
+            return self.error(row, name, f"{shown(cell)} is beyond the largest float64, about 1.8e308")
+        if self.is_text(name):
+            return self.error(row, name, f"{shown(cell)} is not a number: this is a column of text")
+        return self.error(row, name, f"{shown(cell)} is not a plain number such as 1000, -2.5 or 1e-3")
+
+
+def is_finite_number(cell: str) -> bool:
+    """True for decimal numbers within float64, as float() reads them: no separators, no hexadecimals, no nan."""
+    return PLAIN_NUMBER.fullmatch(cell) is not None and abs(float(cell)) < float("inf")
+
+
+def from_dataframe(frame: Any, source: str = "dataframe") -> Table:
+    """A Table from a dataframe of any library narwhals knows (pandas, polars, pyarrow, …).
+
+    Integers stay integers unless cells are missing; booleans become 0 and 1; text, categories and dates become text.
+
+    >>> import pandas
+    >>> from_dataframe(pandas.DataFrame({"x": [1, 2]})).matrix(["x"]).tolist()
+    [[1.0], [2.0]]
+    """
+    import narwhals as nw
+
+    try:
+        eager = nw.from_native(frame)
+    except TypeError as reason:
+        raise TableError(f"{source}: not a dataframe: {type(frame).__name__}") from reason
+    if isinstance(eager, nw.LazyFrame):
+        eager = eager.collect()
+    names = tuple(eager.columns)
+    check_names([str(name) for name in names], source)
+    if not len(eager):
+        raise TableError(f"{source}: has columns but no rows")
+    columns = {str(name): _array(nw, eager[name], str(name), source) for name in names}
+    return Table(tuple(map(str, names)), columns, source)
+
+
+def _array(nw: Any, series: Any, name: str, source: str) -> Array:
+    dtype = series.dtype
+    if dtype.is_numeric() or dtype == nw.Boolean:
+        whole = (dtype.is_integer() or dtype == nw.Boolean) and not series.is_null().any()
+        if whole:
+            array = np.asarray(series.to_numpy())
+            # A uint64 beyond int64 would wrap round.
+            if dtype == nw.Boolean or array.size == 0 or int(array.max()) <= np.iinfo(np.int64).max:
+                return array.astype(np.int64)
+        return np.asarray(series.cast(nw.Float64).to_numpy(), np.float64)
+    if dtype.is_nested() or dtype == nw.Binary:
+        raise TableError(f"{source}: column {name!r} has type {dtype}; only numbers, booleans, text and dates are read")
+    texts = series.cast(nw.String).to_list() if dtype != nw.Object else series.to_list()
+    return text_array(["" if _missing(cell) else str(cell) for cell in texts])
+
+
+def _missing(cell: Any) -> bool:
+    return cell is None or (isinstance(cell, float) and cell != cell) or str(cell) == "<NA>"
+
+
+def text_array(cells: Sequence[str]) -> Array:
+    """Cells as an object array; equal texts share one string, so that labels cost little."""
+    shared: dict[str, str] = {}
+    out = np.empty(len(cells), object)
+    out[:] = [shared.setdefault(cell, cell) for cell in cells]
+    return out
+
+
+def check_names(names: Sequence[str], source: str) -> None:
+    """Refuse a header with nameless or repeated columns."""
+    seen: set[str] = set()
+    for number, name in enumerate(names, 1):
+        if not name:
+            raise TableError(f"{source}: column {number} has no name; is it a saved row index?")
+        if name in seen:
+            raise TableError(f"{source}: column name {name!r} appears more than once")
+        seen.add(name)
+
+
+def listing(names: Sequence[str], most: int = 20) -> str:
+    """Names in a row, as many as a person reads."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(repr(name) for name in names[:most]) + more
+
+
+def shown(cell: str, most: int = 40) -> str:
+    """A cell as errors quote it: no control characters, not too long."""
+    return repr(cell if len(cell) <= most else cell[: most - 1] + "…")
