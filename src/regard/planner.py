@@ -56,8 +56,9 @@ class Plan:
         extras = [
             name for name, on in (("mask", s.masked), ("sample weights", s.weighted), ("exclusion", s.excluding)) if on
         ]
+        values = "1 value column" if s.columns == 1 else f"{s.columns} value columns"
         lines = [
-            f"{s.queries:,} queries × {s.keys:,} keys in {s.width}-D, {s.columns} value column{'s' * (s.columns != 1)}, {s.dtype}, "
+            f"{s.queries:,} queries × {s.keys:,} keys in {s.width}-D, {values}, {s.dtype}, "
             f"{type(s.score).__name__} score" + (f", with {', '.join(extras)}" if extras else "")
         ]
         for number, step in enumerate(self.steps, 1):

@@ -75,7 +75,10 @@ def _print_table(told: Any) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(*told.columns, show_lines=True)
+    table = Table(show_lines=True, expand=True)
+    for name, ratio in zip(told.columns, (4, 5, 8), strict=True):
+        # Chinese has no spaces to break at: long cells fold instead of losing their end.
+        table.add_column(name, ratio=ratio, overflow="fold")
     for row in told.rows:
         table.add_row(*(Text(cell) for cell in row))
     Console().print(table)

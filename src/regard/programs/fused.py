@@ -33,9 +33,11 @@ def gaussian_sums(queries, query_labels, keys, key_labels, w, columns, c, cap, s
     """Add to sums (4, blocks · lanes) what the keys start … stop give to every query.
 
     Σ 2^(c·u²)·columns[0] and Σ 2^(c·u²)·columns[1] over keys, each as a float64 and the rounding error of adding to
-    it; u = ‖w∘(q − k)‖. Gaussian weights are at most 1, so there is no peak. u² is cut off at ``cap``; rows whose
-    mass comes out tiny are for ``averages`` to redo. queries (blocks, d, lanes); keys (K, d); w None or (d,);
-    columns (2, K); labels None or (blocks · lanes,), (K,): a pair with equal labels does not count.
+    it; u = ‖w∘(q − k)‖. Gaussian weights are at most 1, so there is no peak. From u² = ``cap`` on a weight is zero;
+    rows whose mass comes out tiny are for ``averages`` to redo.
+
+    queries (blocks, d, lanes); keys (K, d); w None or (d,); columns (2, K); labels None
+    or (blocks · lanes,), (K,): a pair with equal labels does not count.
     """
     lanes = queries.shape[2]
     d = keys.shape[1]
@@ -160,10 +162,12 @@ def gaussian_vectors(
             excluded = own and everywhere(array("key_labels").data, j, whole)
             for r, at in enumerate(u2):
                 distance = builder.load(at)
-                distance = builder.select(builder.fcmp_ordered("<", distance, cap_all), distance, cap_all)
                 weight = build_exp2_product(builder, real, real.splat, distance, c_all)
+                # Beyond the cap the power is nonsense, and the comparison discards it.
+                counts = builder.fcmp_ordered("<", distance, cap_all)
                 if own:
-                    weight = builder.select(builder.icmp_signed("==", own[r], excluded), zero, weight)
+                    counts = builder.and_(counts, builder.icmp_signed("!=", own[r], excluded))
+                weight = builder.select(counts, weight, zero)
                 for total, multiplier in zip(totals, multipliers, strict=True):
                     builder.store(fma(builder, weight, multiplier, builder.load(total[r])), total[r])
 

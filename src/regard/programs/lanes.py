@@ -18,6 +18,9 @@ from numba.extending import intrinsic
 from regard.programs.compiled import program
 
 LOG2E = 1.4426950408889634
+# Weights below 2^−100 (2^−960) count as zero. Smaller ones times a value would leave the normal numbers, where
+# processors are a hundred times slower.
+DEEPEST = {4: 100.0, 8: 960.0}
 # 2^t on [−½, ½] by interpolation at Chebyshev points: relative error 1e-7 and 4e-18.
 EXP2_32 = (
     1.0000000754548972,

@@ -23,7 +23,7 @@ from regard.planner import Step
 from regard.problem import Adjoint, Gradients, Outcome, Problem, moment_count
 from regard.programs.averages import average_rows, weight_rows
 from regard.programs.fused import block_lanes, gaussian_sums
-from regard.programs.lanes import LOG2E
+from regard.programs.lanes import DEEPEST, LOG2E
 from regard.programs.pairs import Pairs
 from regard.scores import Additive, Gaussian
 
@@ -101,9 +101,9 @@ def _can_fuse(problem: Problem) -> bool:
 
 
 def _least_mass(problem: Problem) -> float:
-    """A mass far above what the cut-off at the smallest normal number can add or take."""
-    keys, tiny = problem.key.shape[0], float(np.finfo(problem.query.dtype).tiny)
-    return float(keys * tiny * (2.0**30 if problem.query.dtype.itemsize == 4 else 2.0**60))
+    """A mass so far above what the cut-off can take that the loss is below rounding."""
+    size = problem.query.dtype.itemsize
+    return float(problem.key.shape[0] * 2.0 ** ((30 if size == 4 else 60) - DEEPEST[size]))
 
 
 def _fused(problem: Problem, step: Step) -> Partial:
@@ -116,7 +116,7 @@ def _fused(problem: Problem, step: Step) -> Partial:
     single = score.w.ndim == 0 and 1e-6 < score.w < 1e6
     w = None if single else frozen(np.ascontiguousarray(np.broadcast_to(score.w, d), dtype))
     c = dtype.type(-0.5 * LOG2E * (score.w**2 if single else 1.0))
-    cap = dtype.type((126 if dtype.itemsize == 4 else 1022) / -float(c))
+    cap = dtype.type(DEEPEST[dtype.itemsize] / -float(c))
     weight = np.ones(problem.key.shape[0], dtype)
     if problem.sample_weight is not None:
         weight = (problem.sample_weight * np.exp(-weight_shift(problem))).astype(dtype)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from regard.partial import Partial
 from regard.problem import Problem
-from regard.programs.lanes import LOG2E
+from regard.programs.lanes import DEEPEST, LOG2E
 from regard.programs.pairs import ADDITIVE, DOT, METRIC, RADIAL, Pairs
 from regard.scores import Additive, DotProduct, Nearest, Radial
 
@@ -70,7 +70,7 @@ def pairs_of(problem: Problem) -> Pairs:
         query_labels=labels[0],
         key_labels=labels[1],
         largest=largest,
-        cap=real((126 if dtype.itemsize == 4 else 1022) / LOG2E),
+        cap=real(DEEPEST[dtype.itemsize] / LOG2E),
         log2e=real(LOG2E),
     )
     return Pairs._make(frozen(part) if isinstance(part, np.ndarray) else part for part in pairs)
