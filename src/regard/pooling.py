@@ -73,8 +73,8 @@ def pool(
     finished = _averages(problem, engine)
     dtype = queries.dtype if queries.dtype.kind == "f" else np.dtype(np.float64)
     output = finished.output[:, 0] if np.ndim(value) == 1 else finished.output
-    lowest = np.finfo(dtype).min
-    logsumexp = np.where(np.isneginf(finished.logsumexp), -np.inf, np.maximum(finished.logsumexp, lowest))
+    limits = np.finfo(dtype)
+    logsumexp = np.where(np.isneginf(finished.logsumexp), -np.inf, np.clip(finished.logsumexp, limits.min, limits.max))
     return Pooled(output.astype(dtype), logsumexp.astype(dtype))
 
 
@@ -157,10 +157,11 @@ def _averages(problem: Problem, engine: str) -> Finished:
     problem = replace(problem, columns=columns)
     output = np.zeros((problem.query.shape[0], columns.shape[1]))
     logsumexp = np.full(problem.query.shape[0], -np.inf)
+    steps = plan(problem.sketch(), engine, available_threads()).steps
     if problem.key.shape[0] == 0:
         return Finished(output, logsumexp)
     rows = np.arange(problem.query.shape[0])
-    for number, step in enumerate(plan(problem.sketch(), engine, available_threads()).steps):
+    for number, step in enumerate(steps):
         if not rows.size:
             break
         part = replace(problem if rows.size == len(output) else problem.take(rows), score=step.score)
@@ -168,7 +169,7 @@ def _averages(problem: Problem, engine: str) -> Finished:
         done = finish(outcome.partial)
         output[rows] = done.output
         # A later step answers for scores below every finite number; ``pool`` clips them to the lowest one.
-        logsumexp[rows] = done.logsumexp if number == 0 else np.finfo(np.float64).min
+        logsumexp[rows] = done.logsumexp + problem.weight_shift if number == 0 else np.finfo(np.float64).min
         rows = rows[outcome.uncertified] if outcome.uncertified is not None else rows[:0]
     attended = logsumexp > -np.inf
     low, high = columns.min(axis=0), columns.max(axis=0)
@@ -178,10 +179,11 @@ def _averages(problem: Problem, engine: str) -> Finished:
 
 def _weights(problem: Problem, engine: str) -> Array:
     out = np.zeros((problem.query.shape[0], problem.key.shape[0]))
+    steps = plan(problem.sketch(), engine, available_threads()).steps
     if not out.size:
         return out
     rows = np.arange(out.shape[0])
-    for step in plan(problem.sketch(), engine, available_threads()).steps:
+    for step in steps:
         part = replace(problem.take(rows), score=step.score)
         out[rows], uncertified = engines.load(step.engine).weights(part, step)
         rows = rows[uncertified] if uncertified is not None else rows[:0]
@@ -190,12 +192,11 @@ def _weights(problem: Problem, engine: str) -> Array:
     return out
 
 
-def _shrunk(columns: Array) -> tuple[Array, float]:
-    """Columns divided by a power of two where their sums could overflow, and that power."""
-    largest = float(np.abs(columns).max(initial=0.0))
-    if largest < np.sqrt(np.finfo(columns.dtype).max):
-        return columns, 1.0
-    power = 2.0 ** (np.floor(np.log2(largest)) + 1)
-    return columns / columns.dtype.type(power) if columns.dtype == np.float64 else (columns / power).astype(
-        np.float32
-    ), power
+def _shrunk(columns: Array) -> tuple[Array, Array]:
+    """Columns divided by a power of two, each by its own, where their sums could overflow, and those powers."""
+    largest = np.abs(columns).max(axis=0, initial=0.0).astype(np.float64)
+    room = float(np.finfo(columns.dtype).max) / (4.0 * max(len(columns), 1))
+    excess = np.ceil(np.log2(np.maximum(largest / room, 1.0))).astype(int)
+    if not excess.any():
+        return columns, np.ones(columns.shape[1])
+    return np.ldexp(columns, -excess), np.ldexp(1.0, excess)

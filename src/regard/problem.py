@@ -53,7 +53,9 @@ class Problem:
     score: Score
     degree: int = 0  # 0, 1 or 2: which products with δ are averaged too
     mask: Array | None = None  # (Q, K) boolean, True = may attend; or additive float
-    sample_weight: Array | None = None  # (K,) float64 > 0
+    sample_weight: Array | None = None  # (K,) float64 in (0, 1], relative to a power of two
+    log_weight: Array | None = None  # (K,) its logarithm, exact also where the weight itself would vanish
+    weight_shift: float = 0.0  # log of that power of two: what is missing in logsumexp
     exclude: tuple[Array, Array] | None = None  # integer labels (Q,), (K,); equal labels may not attend
     tol: float = 0.0
     kept: Array | None = None  # (K,) numbers of the caller's keys that are left; None: all of them
@@ -219,6 +221,8 @@ def build(
     _require_finite("query", query)
     _require_finite("key", key)
     _require_finite("value", columns)
+    _require_scores_fit(query, key, score)
+    relative, logs, shift = (None, None, 0.0) if weight is None else relative_weights(weight[keep])
     return Problem(
         query=np.ascontiguousarray(query, dtype),
         key=np.ascontiguousarray(key, dtype),
@@ -226,11 +230,28 @@ def build(
         score=score,
         degree=degree,
         mask=None if mask_array is None else np.ascontiguousarray(mask_array[:, keep]),
-        sample_weight=None if weight is None else np.ascontiguousarray(weight[keep]),
+        sample_weight=relative,
+        log_weight=logs,
+        weight_shift=shift,
         exclude=None if labels is None else (labels[0], np.ascontiguousarray(labels[1][keep])),
         tol=float(tol),
         kept=kept,
     )
+
+
+def relative_weights(weight: Array) -> tuple[Array, Array, float]:
+    """Sample weights relative to the power of two above the largest, their logarithms, and the log of that power.
+
+    Nothing is rounded, so 1e-290 and 1e290 are as good as 1. A weight lighter than 2⁻⁵⁰⁰ of the largest counts as
+    2⁻⁵⁰⁰ where it multiplies, and as it is where its logarithm is added.
+
+    >>> [x.round(3).tolist() for x in relative_weights(np.array([1e-300, 2e-300]))[:2]]
+    [[0.335, 0.67], [-1.094, -0.401]]
+    """
+    mantissa, exponent = np.frexp(weight)
+    top = int(exponent.max()) if len(exponent) else 0
+    relative = np.ldexp(mantissa, np.maximum(exponent - top, -500))
+    return relative, np.log(mantissa) + (exponent - top) * np.log(2.0), top * float(np.log(2.0))
 
 
 def allowed(mask: Array) -> Array:
@@ -255,6 +276,14 @@ def _require_finite(name: str, array: Array) -> None:
             f"{name} row {row} is not finite: NaN and infinity are accepted only in keys masked for every query"
         )
     checked_range(name, array)
+
+
+def _require_scores_fit(query: Array, key: Array, score: Score) -> None:
+    if query.size and key.size:
+        with np.errstate(over="ignore"):
+            bounds = (np.abs(part.astype(np.float64)).max(axis=0) for part in (query, key))
+            if not score.bound(*bounds) <= LARGEST:
+                raise ValueError(f"query, key and {type(score).__name__} give scores beyond ±{LARGEST:g}; rescale them")
 
 
 def _checked_mask(mask: ArrayLike | None, n_query: int, n_key: int) -> Array | None:

@@ -1,7 +1,7 @@
 """Scores: the unnormalised log-weight between a query and a key, as one table of facts.
 
 Every answer of this library is f(q) = Σᵢ softmaxᵢ(score(q, kᵢ)) vᵢ. This module holds what a score *is*;
-the engines hold how it is computed fast. Adding a kernel is one row in ``KERNELS`` and one class line below.
+the engines hold how it is computed fast, and ``kernels`` the table of statistical kernels.
 
 Radial scores see only u = ‖w∘(q − k)‖ and are log K(u). Differences come first, scaling second: the
 expansion ‖q‖² − 2q·k + ‖k‖² loses digits under offsets. |w| is what counts, and h = 1/w.
@@ -9,12 +9,13 @@ expansion ‖q‖² − 2q·k + ‖k‖² loses digits under offsets. |w| is wha
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from regard.kernels import KERNELS, Kernel
 
 Array = NDArray[Any]
 
@@ -39,120 +40,6 @@ __all__ = [
 ]
 
 
-class Kernel(NamedTuple):
-    """Facts about one statistical kernel K(u), given through u² so that no root is taken in vain.
-
-    ``value`` is K, ``rate`` is dK/d(u²): both plain numpy, both correct on all of [0, ∞).
-    ``roughness`` = ∫K² and ``variance`` = ∫u²K of the kernel normalised in one dimension.
-    """
-
-    name: str
-    code: int  # how compiled programs name this row
-    compact: bool  # K = 0 beyond u = 1; otherwise K > 0 everywhere and log K is the score
-    staircase: bool  # dK/du = 0 almost everywhere: no gradient to follow
-    value: Callable[[Array], Array]
-    rate: Callable[[Array], Array]
-    roughness: float
-    variance: float
-
-    @property
-    def canonical(self) -> float:
-        """Width factor that makes bandwidths of different kernels smooth alike: (R(K)/μ₂(K)²)^(1/5)."""
-        return float((self.roughness / self.variance**2) ** 0.2)
-
-
-def _inside(power: int) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
-    """(1 − u²)^power on u ≤ 1, and its rate."""
-
-    def value(u2: Array) -> Array:
-        return np.maximum(1.0 - u2, 0.0) ** power
-
-    def rate(u2: Array) -> Array:
-        return np.where(u2 <= 1.0, -power * np.maximum(1.0 - u2, 0.0) ** (power - 1), 0.0)
-
-    return value, rate
-
-
-def _per_u(numerator: Array, u: Array, limit: float) -> Array:
-    """numerator / u with its limit at u = 0."""
-    return np.where(u > 0.0, numerator / np.where(u > 0.0, u, 1.0), limit)
-
-
-def _gaussian(u2: Array) -> Array:
-    return np.exp(-0.5 * u2)
-
-
-def _laplace(u2: Array) -> Array:
-    return np.exp(-np.sqrt(u2))
-
-
-def _boxcar(u2: Array) -> Array:
-    return np.where(u2 <= 1.0, 1.0, 0.0)
-
-
-def _triangular(u2: Array) -> Array:
-    return np.maximum(1.0 - np.sqrt(u2), 0.0)
-
-
-def _tricube(u2: Array) -> Array:
-    return np.maximum(1.0 - u2 * np.sqrt(u2), 0.0) ** 3
-
-
-def _cosine(u2: Array) -> Array:
-    # cos(πu/2) = sin(π(1−u)/2) keeps its relative precision at the edge.
-    return np.sin(0.5 * np.pi * np.maximum(1.0 - np.sqrt(u2), 0.0))
-
-
-def _gaussian_rate(u2: Array) -> Array:
-    return -0.5 * np.exp(-0.5 * u2)
-
-
-def _laplace_rate(u2: Array) -> Array:
-    # The kink at u = 0 has no slope; a pair at distance 0 pulls nowhere.
-    u = np.sqrt(u2)
-    return _per_u(-0.5 * np.exp(-u), u, 0.0)
-
-
-def _boxcar_rate(u2: Array) -> Array:
-    return np.zeros_like(u2)
-
-
-def _triangular_rate(u2: Array) -> Array:
-    u = np.sqrt(u2)
-    return np.where(u2 <= 1.0, _per_u(np.full_like(u, -0.5), u, 0.0), 0.0)
-
-
-def _tricube_rate(u2: Array) -> Array:
-    u = np.sqrt(u2)
-    return np.asarray(-4.5 * u * np.maximum(1.0 - u2 * u, 0.0) ** 2)
-
-
-def _cosine_rate(u2: Array) -> Array:
-    u = np.sqrt(u2)
-    inside = _per_u(-0.25 * np.pi * np.sin(0.5 * np.pi * np.minimum(u, 1.0)), u, -0.125 * np.pi**2)
-    return np.where(u2 <= 1.0, inside, 0.0)
-
-
-_PI = float(np.pi)
-_epanechnikov, _epanechnikov_rate = _inside(1)
-_biweight, _biweight_rate = _inside(2)
-_triweight, _triweight_rate = _inside(3)
-
-#                 name         code compact staircase value      rate                roughness          variance
-_ROWS = (
-    Kernel("gaussian", 0, False, False, _gaussian, _gaussian_rate, 0.5 / _PI**0.5, 1.0),
-    Kernel("laplace", 1, False, False, _laplace, _laplace_rate, 1 / 4, 2.0),
-    Kernel("boxcar", 2, True, True, _boxcar, _boxcar_rate, 1 / 2, 1 / 3),
-    Kernel("triangular", 3, True, False, _triangular, _triangular_rate, 2 / 3, 1 / 6),
-    Kernel("epanechnikov", 4, True, False, _epanechnikov, _epanechnikov_rate, 3 / 5, 1 / 5),
-    Kernel("biweight", 5, True, False, _biweight, _biweight_rate, 5 / 7, 1 / 7),
-    Kernel("triweight", 6, True, False, _triweight, _triweight_rate, 350 / 429, 1 / 9),
-    Kernel("tricube", 7, True, False, _tricube, _tricube_rate, 175 / 247, 35 / 243),
-    Kernel("cosine", 8, True, False, _cosine, _cosine_rate, _PI**2 / 16, 1 - 8 / _PI**2),
-)
-KERNELS: dict[str, Kernel] = {row.name: row for row in _ROWS}
-
-
 def _finite(name: str, value: ArrayLike, ndims: tuple[int, ...]) -> Array:
     array = np.array(value, dtype=np.float64)
     if array.ndim not in ndims:
@@ -163,12 +50,32 @@ def _finite(name: str, value: ArrayLike, ndims: tuple[int, ...]) -> Array:
     return array
 
 
+def power_and_stretch(w: float) -> tuple[float, float]:
+    """w² = stretch·power², with power a power of two.
+
+    Scaling differences by a power of two rounds nothing, so keys equally far from a query stay so: u² is the sum of
+    squares of power·δ, and only then times stretch.
+
+    >>> power_and_stretch(3.0)
+    (4.0, 0.5625)
+    """
+    mantissa, exponent = np.frexp(w)
+    return float(np.ldexp(1.0, int(min(exponent, 1023)))), float(mantissa * (2.0 if exponent > 1023 else 1.0)) ** 2
+
+
 class Score:
     """What every score offers: a check of widths and the (query, key) matrix in plain numpy."""
 
     def check(self, query_width: int, key_width: int) -> None:
         """Raise ValueError when queries or keys have the wrong number of features."""
         raise NotImplementedError
+
+    def bound(self, query: Array, key: Array) -> float:  # noqa: ARG002
+        """A number that no score, and no sum on the way to one, exceeds; query (d,) and key (d,) bound the features.
+
+        0 where nothing can overflow: squared distances, for one, saturate.
+        """
+        return 0.0
 
     def __call__(self, query: Array, key: Array) -> Array:
         """Scores (Q, K) in float64, −inf where a key cannot be attended to. Cost: O(Q·K·d) time and memory."""
@@ -208,14 +115,23 @@ class Radial(Score):
 
     def scaled(self, difference: Array) -> Array:
         """w∘difference, (…, d) → (…, d) or (…, r)."""
-        return np.asarray(difference @ self.w if self.w.ndim == 2 else difference * self.w)
+        if self.w.ndim < 2:
+            return np.asarray(difference * self.w)
+        # Not ``@``: a fused multiply-add would leave a rest where two terms cancel exactly.
+        return np.asarray(sum(difference[..., a, None] * self.w[a] for a in range(len(self.w))))
 
     def distance2(self, query: Array, key: Array) -> Array:
         """u² (Q, K) in float64, saturating at the largest finite number."""
         query, key = np.asarray(query, np.float64), np.asarray(key, np.float64)
+        difference = query[:, None, :] - key[None, :, :]
+        stretch = 1.0
         with np.errstate(over="ignore"):
-            scaled = self.scaled(query[:, None, :] - key[None, :, :])
-            return np.asarray(np.minimum((scaled * scaled).sum(-1), np.finfo(np.float64).max))
+            if self.w.ndim:
+                scaled = self.scaled(difference)
+            else:
+                power, stretch = power_and_stretch(self.w)
+                scaled = difference * power
+            return np.asarray(np.minimum((scaled * scaled).sum(-1) * stretch, np.finfo(np.float64).max))
 
     def __call__(self, query: Array, key: Array) -> Array:
         u2 = self.distance2(query, key)
@@ -304,7 +220,10 @@ class Nearest(Radial):
         largest = np.abs(self.w).max() if self.w.size else 1.0
         if largest == 0.0:
             raise ValueError("Nearest needs a w that is not all zero: with w = 0 every key is equally near")
-        object.__setattr__(self, "w", self.w / largest)
+        # By a power of two: nothing is rounded, and ties stay ties.
+        w = np.ldexp(self.w, 1 - np.frexp(largest)[1])
+        w.setflags(write=False)
+        object.__setattr__(self, "w", w)
 
     def __call__(self, query: Array, key: Array) -> Array:
         distance = self.distance(query, key)
@@ -316,9 +235,8 @@ class Nearest(Radial):
         query, key = np.asarray(query, np.float64), np.asarray(key, np.float64)
         scaled = np.abs(self.scaled(query[:, None, :] - key[None, :, :]))
         largest = scaled.max(axis=-1, initial=0.0)
-        unit = np.where(largest > 0.0, largest, 1.0)
-        # A subnormal unit would lose the digits that tell two keys apart.
-        unit = np.maximum(unit, np.finfo(np.float64).tiny)
+        # A power of two near the largest coordinate: squares neither overflow nor vanish, and nothing is rounded.
+        unit = np.ldexp(1.0, np.clip(np.frexp(largest)[1], -1000, 1000))
         return np.asarray(unit * np.sqrt(((scaled / unit[..., None]) ** 2).sum(-1)))
 
 
@@ -338,6 +256,9 @@ class DotProduct(Score):
     def __call__(self, query: Array, key: Array) -> Array:
         query, key = np.asarray(query, np.float64), np.asarray(key, np.float64)
         return np.asarray(query @ key.T * (self.w / np.sqrt(max(query.shape[1], 1))))
+
+    def bound(self, query: Array, key: Array) -> float:
+        return float(max(1.0, abs(self.w)) * (query @ key))
 
 
 @dataclass(frozen=True, eq=False)
@@ -370,3 +291,7 @@ class Additive(Score):
     def __call__(self, query: Array, key: Array) -> Array:
         hidden = np.tanh((query @ self.W_q.T)[:, None, :] + (key @ self.W_k.T)[None, :, :])  # (Q, K, h)
         return np.asarray(hidden @ self.w_v)
+
+    def bound(self, query: Array, key: Array) -> float:
+        hidden = np.abs(self.W_q) @ query + np.abs(self.W_k) @ key
+        return float(max(hidden.max(initial=0.0), np.abs(self.w_v).sum()))

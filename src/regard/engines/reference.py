@@ -73,8 +73,8 @@ def _attend(problem: Problem) -> tuple[Array, Array]:
     score, hard = problem.score, isinstance(problem.score, Nearest)
     # Hard attention compares distances only; sample weights then divide the answer among ties.
     s = -score.distance(problem.query, problem.key) if isinstance(score, Nearest) else score(problem.query, problem.key)
-    if problem.sample_weight is not None and not hard:
-        s = s + np.log(problem.sample_weight)
+    if problem.log_weight is not None and not hard:
+        s = s + problem.log_weight
     if problem.mask is not None:
         additive = problem.mask.dtype != bool and not hard
         s = s + problem.mask if additive else np.where(allowed(problem.mask), s, -np.inf)

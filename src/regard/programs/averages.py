@@ -1,7 +1,7 @@
-"""The reduce stage: attention moments of any degree, from rows of pairs. Also the weights themselves.
+"""The reduce stage: attention moments of any degree, tile by tile. Also the weights themselves.
 
 One pass over the keys with a running peak: when a tile raises it, what was summed so far shrinks by exp(old − new).
-Within a tile sums are in the working precision, across tiles in float64.
+Within a tile sums are in the working precision, across tiles in float64 with their rounding errors.
 """
 
 from __future__ import annotations
@@ -11,135 +11,89 @@ import math
 import numpy as np
 
 from regard.programs.compiled import program
-from regard.programs.lanes import decay, greater, widest_lanes
 from regard.programs.pairs import fill
+from regard.programs.tiles import decays, lean, multiply, reduce, reduce_differences, ties, tops
 
 
-@program()
-def average_rows(pairs, columns, degree, start, stop, first, last, tile, peak, mass, moments):
-    """Add to peak (Q,), mass (Q,), moments (Q, M) what the keys first … last give to the queries start … stop.
+@program
+def average_blocks(pairs, columns, degree, start, stop, first, last, tile_keys, peak, sums):
+    """Add to peak and sums what the keys first … last give to the blocks start … stop.
 
-    columns (P, K); the moment axis is laid out as in ``regard.problem``.
+    peak (blocks, lanes); sums (blocks, M, 2, lanes), where M goes on as in ``regard.problem``; columns (K, 1 + P),
+    the first of ones, for the mass.
     """
-    like = pairs.keys.dtype.type
-    e, spare = np.empty(tile, pairs.keys.dtype), np.empty(tile, pairs.keys.dtype)
-    for j0 in range(first, last, tile):
-        j1 = min(j0 + tile, last)
-        for i in range(start, stop):
-            fill(pairs, i, j0, j1, e, spare)
-            row = e[: j1 - j0]
-            if pairs.direct:
-                peak[i] = 0.0
-            else:
-                top = highest(row)
-                if top > peak[i]:
-                    shrink = 0.0 if pairs.hard else math.exp(peak[i] - top)
-                    mass[i] *= shrink
-                    for p in range(moments.shape[1]):
-                        moments[i, p] *= shrink
-                    peak[i] = top
-                if peak[i] == -math.inf:
-                    continue
-                lower(pairs, j0, row, like(peak[i]))
-            mass[i] += total(row)
-            for p in range(columns.shape[0]):
-                moments[i, p] += inner(row, columns[p, j0:j1])
-            if degree > 0:
-                _products(pairs, columns, degree, i, j0, j1, row, spare, moments[i])
-
-
-@program()
-def weight_rows(pairs, start, stop, tile, peak, mass, out):
-    """out (Q, K) = attention weights of the queries start … stop, given their peak and mass."""
-    like = pairs.keys.dtype.type
-    e, spare = np.empty(tile, pairs.keys.dtype), np.empty(tile, pairs.keys.dtype)
-    n_key = pairs.keys.shape[1]
-    for i in range(start, stop):
-        for j0 in range(0, n_key, tile):
-            j1 = min(j0 + tile, n_key)
-            fill(pairs, i, j0, j1, e, spare)
-            row = e[: j1 - j0]
+    tile = np.empty((tile_keys, peak.shape[1]), pairs.keys.dtype)
+    spare = np.empty((tile_keys if degree > 0 else 0, peak.shape[1]), pairs.keys.dtype)
+    for j0 in range(first, last, tile_keys):
+        n = min(tile_keys, last - j0)
+        for b in range(start, stop):
+            fill(pairs, b, j0, n, tile)
             if not pairs.direct:
-                lower(pairs, j0, row, like(peak[i]))
-            for j in range(row.size):
-                out[i, j0 + j] = row[j] / mass[i] if mass[i] > 0.0 else 0.0
+                _raise_peak(pairs, tile, n, peak[b], sums[b])
+                lower(pairs, tile, j0, n, peak[b])
+            reduce(tile, n, columns, j0, sums[b])
+            if degree > 0:
+                _products(pairs, columns, degree, b, j0, n, tile, spare, sums[b])
 
 
-@program()
-def highest(row):
-    """The largest score of a row."""
-    widest_lanes()
-    top = row.dtype.type(-math.inf)
-    for j in range(row.size):
-        top = greater(top, row[j])
-    return top
+@program
+def weight_blocks(pairs, start, stop, tile_keys, peak, mass, out):
+    """out (Q, K) = attention weights of the blocks start … stop, given their peak and mass (blocks, lanes)."""
+    tile = np.empty((tile_keys, peak.shape[1]), pairs.keys.dtype)
+    lanes, keys = peak.shape[1], pairs.keys.shape[0]
+    for b in range(start, stop):
+        for j0 in range(0, keys, tile_keys):
+            n = min(tile_keys, keys - j0)
+            fill(pairs, b, j0, n, tile)
+            if not pairs.direct:
+                lower(pairs, tile, j0, n, peak[b])
+            for i in range(min(lanes, pairs.rows - b * lanes)):
+                share = 1.0 / mass[b, i] if mass[b, i] > 0.0 else 0.0
+                for j in range(n):
+                    out[b * lanes + i, j0 + j] = tile[j, i] * share
 
 
-@program()
-def lower(pairs, j0, row, peak):
-    """Scores → weights relative to the peak, in place: exp(score − peak), or [score = peak] if hard."""
-    widest_lanes()
-    zero, one = row.dtype.type(0), row.dtype.type(1)
+@program
+def _raise_peak(pairs, tile, n, peak, sums):
+    """Let the peak follow the tile's best scores, and shrink what was summed before."""
+    top = peak.copy()
+    tops(tile, n, top)
+    for i in range(peak.size):
+        if top[i] > peak[i]:
+            keep = 0.0 if pairs.hard else math.exp(np.float64(peak[i]) - np.float64(top[i]))
+            for m in range(sums.shape[0]):
+                sums[m, 0, i] *= keep
+                sums[m, 1, i] *= keep
+            peak[i] = top[i]
+
+
+@program
+def lower(pairs, tile, j0, n, peak):
+    """Scores → weights relative to the peak, in place."""
     if pairs.hard:
-        for j in range(row.size):
-            row[j] = one if row[j] == peak else zero
-        if pairs.weight.size:
-            for j in range(row.size):
-                row[j] *= pairs.weight[j0 + j]
+        ties(tile, n, peak)
+        if pairs.key_scale.size:
+            multiply(tile, n, pairs.key_scale, j0)
     else:
-        for j in range(row.size):
-            row[j] = decay(peak - row[j], pairs.cap, pairs.log2e)
+        decays(tile, n, peak, pairs.cap, pairs.log2e)
 
 
-@program()
-def total(row):
-    widest_lanes()
-    s = row.dtype.type(0)
-    for j in range(row.size):
-        s += row[j]
-    return s
-
-
-@program()
-def inner(x, y):
-    """Σ x·y."""
-    widest_lanes()
-    s = x.dtype.type(0)
-    for j in range(x.size):
-        s += x[j] * y[j]
-    return s
-
-
-@program()
-def _products(pairs, columns, degree, i, j0, j1, row, spare, moments):
+@program
+def _products(pairs, columns, degree, b, j0, n, tile, spare, sums):
     """Moments with δ = key − query: Σ e·δ_a, Σ e·v_p·δ_a and, at degree 2, Σ e·δ_a·δ_b for a ≤ b."""
-    d, n_columns = pairs.keys.shape[0], columns.shape[0]
-    lean = spare[: j1 - j0]
-    at_values, at_squares = n_columns + d, n_columns + d + n_columns * d
+    d, values = pairs.keys.shape[1], columns.shape[1] - 1
+    lanes = tile.shape[1]
+    at_values, at_squares = 1 + values + d, 1 + values + d + values * d
+    partial = np.empty((1 + values, 2, lanes))
     for a in range(d):
-        tilt(row, pairs.keys[a, j0:j1], pairs.queries[i, a], lean)  # e·δ_a
-        moments[n_columns + a] += total(lean)
-        for p in range(n_columns):
-            moments[at_values + p * d + a] += inner(lean, columns[p, j0:j1])
+        lean(tile, pairs.queries, b, pairs.keys, j0, n, a, spare)  # e·δ_a
+        partial[:] = 0.0
+        reduce(spare, n, columns, j0, partial)
+        for i in range(lanes):
+            sums[1 + values + a, 0, i] += partial[0, 0, i] + partial[0, 1, i]
+        for p in range(values):
+            for i in range(lanes):
+                sums[at_values + p * d + a, 0, i] += partial[1 + p, 0, i] + partial[1 + p, 1, i]
         if degree > 1:
-            for b in range(a, d):
-                moments[at_squares] += tilted(lean, pairs.keys[b, j0:j1], pairs.queries[i, b])
-                at_squares += 1
-
-
-@program()
-def tilt(row, key, query, out):
-    """out = row·(key − query)."""
-    widest_lanes()
-    for j in range(row.size):
-        out[j] = row[j] * (key[j] - query)
-
-
-@program()
-def tilted(row, key, query):
-    """Σ row·(key − query)."""
-    widest_lanes()
-    s = row.dtype.type(0)
-    for j in range(row.size):
-        s += row[j] * (key[j] - query)
-    return s
+            reduce_differences(spare, pairs.queries, b, pairs.keys, j0, n, a, d, at_squares, sums)
+            at_squares += d - a

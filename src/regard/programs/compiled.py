@@ -23,9 +23,6 @@ from llvmlite import binding
 from numba.core import event
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 
-# Sums may be reordered and contracted; NaN and inf keep their meaning, which masks rely on.
-REORDER = frozenset({"reassoc", "contract", "nsz"})
-
 
 @cache
 def source_key() -> str:
@@ -80,18 +77,18 @@ class _Cache(FunctionCache):  # type: ignore[misc]
 _programs: set[str] = set()
 
 
-def program(fastmath: frozenset[str] = REORDER) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Compile a function on first use, without the GIL, and keep the result for the next process."""
+def program(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function on first use, without the GIL, and keep the result for the next process.
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        dispatcher = numba.njit(nogil=True, fastmath=set(fastmath), error_model="numpy")(function)
-        # Where no folder can be written to, every process compiles for itself.
-        with contextlib.suppress(RuntimeError):
-            dispatcher._cache = _Cache(function)
-        _programs.add(function.__qualname__)
-        return dispatcher  # type: ignore[no-any-return]
-
-    return decorate
+    Arithmetic is never reordered or contracted behind our back: ties, masks and the exponential rely on it. Fused
+    multiply-adds are asked for by name.
+    """
+    dispatcher = numba.njit(nogil=True, error_model="numpy")(function)
+    # Where no folder can be written to, every process compiles for itself.
+    with contextlib.suppress(RuntimeError):
+        dispatcher._cache = _Cache(function)
+    _programs.add(function.__qualname__)
+    return dispatcher  # type: ignore[no-any-return]
 
 
 class _Notice(event.Listener):  # type: ignore[misc]

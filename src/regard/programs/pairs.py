@@ -1,7 +1,7 @@
-"""The score stage: scores, or weights outright, of one query against one tile of keys.
+"""The score stage: scores, or weights outright, of one tile of pairs.
 
-Every later stage asks for a row of pairs through ``fill`` and never learns which score it was. Compact kernels need
-no peak: ``direct`` says that the row holds K(u) itself; otherwise it holds scores, −inf where nobody may attend.
+Every later stage asks for a tile through ``fill`` and never learns which score it was. Compact kernels need no peak:
+``direct`` says that the tile holds K(u) itself; otherwise it holds scores, −inf where nobody may attend.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import math
 from typing import Any, NamedTuple
 
 from regard.programs.compiled import program
-from regard.programs.lanes import decay, lesser, widest_lanes
+from regard.programs.lanes import lesser, widest_lanes
+from regard.programs.tiles import distances, dots, exclude, hidden, metric_distances, multiply, shift
 
 # What ``Pairs.form`` may be.
 RADIAL, METRIC, DOT, ADDITIVE = range(4)
@@ -23,135 +24,106 @@ class Pairs(NamedTuple):
 
     form: int
     code: int
-    direct: bool  # rows hold K(u), not scores
-    hard: bool  # only the nearest keys count; rows hold −u²
-    queries: Any  # (Q, d); projected to (Q, h) for ADDITIVE
-    keys: Any  # (d, K)
-    w: Any  # (d, 1), (d, r) for METRIC, (h, 1) for ADDITIVE, (1, 1) for DOT
-    row_scale: Any  # (Q,) power of two that keeps squares of a hard row in range
-    weight: Any  # (K,) sample weights, at most 1
-    log_weight: Any  # (K,)
+    direct: bool  # tiles hold K(u), not scores
+    hard: bool  # only the nearest keys count; tiles hold −u²
+    rows: int  # queries; the last block is filled up with copies
+    queries: Any  # (blocks, d, lanes); projected to h features for ADDITIVE
+    keys: Any  # (K, d)
+    w: Any  # (d,), or (h,) for ADDITIVE
+    stretch: Any  # what u² is multiplied by at last: one w for all features goes here, but for its power of two
+    metric: Any  # (d, r) for METRIC
+    scale: Any  # (blocks, lanes) powers of two that keep the squares of hard rows in range
+    key_shift: Any  # (K,) added to scores: log sample weights
+    key_scale: Any  # (K,) multiplies direct and hard weights: sample weights
     mask: Any  # (Q, K) uint8, nonzero = may attend
     bias: Any  # (Q, K) added to the scores
-    query_labels: Any  # (Q,)
+    query_labels: Any  # (blocks, lanes)
     key_labels: Any  # (K,)
     largest: Any  # largest finite number of the working precision
     cap: Any  # score gap from which on a weight is zero
     log2e: Any
 
 
-@program()
-def fill(pairs, i, j0, j1, row, spare):
-    """row[: j1 − j0] = scores (or direct weights) of query i and the keys j0 … j1, with everything folded in."""
-    n = j1 - j0
-    if pairs.form == RADIAL:
-        squared(pairs, i, j0, j1, row)
-    elif pairs.form == METRIC:
-        squared_metric(pairs, i, j0, j1, row, spare)
-    elif pairs.form == DOT:
-        dot(pairs, i, j0, j1, row)
+@program
+def fill(pairs, number, j0, n, tile):
+    """tile[:n] (n, lanes) = scores, or direct weights, of one block of queries and the keys from j0 on."""
+    flat = tile.reshape(tile.size)[: n * tile.shape[1]]
+    if pairs.form == DOT:
+        dots(pairs.queries, number, pairs.keys, j0, n, pairs.w, tile)
+    elif pairs.form == ADDITIVE:
+        hidden(pairs.queries, number, pairs.keys, j0, n, pairs.w, pairs.cap, pairs.log2e, tile)
+    elif pairs.form == RADIAL and pairs.code == GAUSSIAN and not pairs.hard:
+        distances(1, pairs.queries, number, pairs.keys, j0, n, pairs.w, None, pairs.stretch, pairs.largest, tile)
     else:
-        additive(pairs, i, j0, j1, row)
-    if pairs.form == RADIAL or pairs.form == METRIC:
+        squares(pairs, number, j0, n, tile)
         if pairs.hard:
-            for j in range(n):
-                row[j] = -row[j]
+            for j in range(flat.size):
+                flat[j] = -flat[j]
         else:
-            kernel(pairs.code, row[:n])
+            kernel(pairs.code, flat)
             if pairs.code >= BOXCAR and not pairs.direct:
-                for j in range(n):
-                    row[j] = math.log(row[j]) if row[j] > 0 else -math.inf
-    restrict(pairs, i, j0, j1, row)
+                for j in range(flat.size):
+                    flat[j] = math.log(flat[j]) if flat[j] > 0 else -math.inf
+    if pairs.key_shift.size:
+        shift(tile, n, pairs.key_shift, j0)
+    if pairs.direct and pairs.key_scale.size:
+        multiply(tile, n, pairs.key_scale, j0)
+    if pairs.bias.size:
+        _bias(pairs, number, j0, n, tile)
+    never = tile.dtype.type(0) if pairs.direct else tile.dtype.type(-math.inf)
+    if pairs.mask.size:
+        _mask(pairs, number, j0, n, tile, never)
+    if pairs.key_labels.size:
+        exclude(tile, n, pairs.query_labels, number, pairs.key_labels, j0, never)
 
 
-@program()
-def clear(row, n):
-    for j in range(n):
-        row[j] = row.dtype.type(0)
+@program
+def squares(pairs, number, j0, n, tile):
+    """tile[:n] = u², at most the largest finite number."""
+    if pairs.form == METRIC:
+        if pairs.hard:
+            metric_distances(
+                0,
+                pairs.queries,
+                number,
+                pairs.keys,
+                j0,
+                n,
+                pairs.metric,
+                pairs.scale,
+                pairs.stretch,
+                pairs.largest,
+                tile,
+            )
+        else:
+            metric_distances(
+                0, pairs.queries, number, pairs.keys, j0, n, pairs.metric, None, pairs.stretch, pairs.largest, tile
+            )
+    elif pairs.hard:
+        distances(0, pairs.queries, number, pairs.keys, j0, n, pairs.w, pairs.scale, pairs.stretch, pairs.largest, tile)
+    else:
+        distances(0, pairs.queries, number, pairs.keys, j0, n, pairs.w, None, pairs.stretch, pairs.largest, tile)
 
 
-@program(fastmath=frozenset())
-def squared(pairs, i, j0, j1, row):
-    """u² of query i and a tile of keys, at most the largest finite number.
-
-    Not contracted to fused multiply-adds: a² + b² must equal b² + a², so that ties stay ties.
-    """
-    widest_lanes()
-    keys, n = pairs.keys, j1 - j0
-    d = keys.shape[0]
-    scale = pairs.row_scale[i] if pairs.hard else pairs.w.dtype.type(1)
-    f = 0
-    clear(row, n)
-    while f + 2 <= d:
-        x, y = keys[f, j0:j1], keys[f + 1, j0:j1]
-        p, q = pairs.queries[i, f], pairs.queries[i, f + 1]
-        u, v = pairs.w[f, 0] * scale, pairs.w[f + 1, 0] * scale
+@program
+def _bias(pairs, number, j0, n, tile):
+    lanes = tile.shape[1]
+    for i in range(lanes):
+        row = pairs.bias[min(number * lanes + i, pairs.rows - 1), j0 : j0 + n]
         for j in range(n):
-            a, b = (p - x[j]) * u, (q - y[j]) * v
-            row[j] += a * a + b * b
-        f += 2
-    if f < d:
-        x = keys[f, j0:j1]
-        p, u = pairs.queries[i, f], pairs.w[f, 0] * scale
+            tile[j, i] += row[j]
+
+
+@program
+def _mask(pairs, number, j0, n, tile, never):
+    lanes = tile.shape[1]
+    for i in range(lanes):
+        row = pairs.mask[min(number * lanes + i, pairs.rows - 1), j0 : j0 + n]
         for j in range(n):
-            a = (p - x[j]) * u
-            row[j] += a * a
-    for j in range(n):
-        row[j] = lesser(row[j], pairs.largest)
+            tile[j, i] = tile[j, i] if row[j] else never
 
 
-@program()
-def squared_metric(pairs, i, j0, j1, row, spare):
-    """u² = ‖(q − k) @ w‖² of query i and a tile of keys, differences first."""
-    widest_lanes()
-    keys, w, n = pairs.keys, pairs.w, j1 - j0
-    scale = pairs.row_scale[i] if pairs.hard else w.dtype.type(1)
-    clear(row, n)
-    for r in range(w.shape[1]):
-        clear(spare, n)
-        for f in range(w.shape[0]):
-            x, p, u = keys[f, j0:j1], pairs.queries[i, f], w[f, r] * scale
-            for j in range(n):
-                spare[j] += (p - x[j]) * u
-        for j in range(n):
-            row[j] += spare[j] * spare[j]
-    for j in range(n):
-        row[j] = lesser(row[j], pairs.largest)
-
-
-@program()
-def dot(pairs, i, j0, j1, row):
-    """w·q·k of query i and a tile of keys (w already holds 1/√d)."""
-    widest_lanes()
-    n = j1 - j0
-    clear(row, n)
-    for f in range(pairs.keys.shape[0]):
-        x, p = pairs.keys[f, j0:j1], pairs.queries[i, f] * pairs.w[0, 0]
-        for j in range(n):
-            row[j] += p * x[j]
-
-
-@program()
-def additive(pairs, i, j0, j1, row):
-    """Σ_h w_h·tanh(q_h + k_h) of projected query i and a tile of projected keys."""
-    widest_lanes()
-    n = j1 - j0
-    clear(row, n)
-    for h in range(pairs.keys.shape[0]):
-        x, p, v = pairs.keys[h, j0:j1], pairs.queries[i, h], pairs.w[h, 0]
-        for j in range(n):
-            row[j] += v * tanh(p + x[j], pairs.cap, pairs.log2e)
-
-
-@program()
-def tanh(x, cap, log2e):
-    """(1 − e)/(1 + e) with e = exp(−2|x|), and the sign of x."""
-    e = decay(abs(x) + abs(x), cap, log2e)
-    one = log2e / log2e
-    return math.copysign((one - e) / (one + e), x)
-
-
-@program()
+@program
 def kernel(code, row):
     """u² → score for the Gaussian and Laplace kernels, u² → K(u) for compact ones, in place."""
     widest_lanes()
@@ -190,7 +162,42 @@ def kernel(code, row):
             row[j] = quarter_sine(one - lesser(math.sqrt(row[j]), one), like)
 
 
-@program()
+@program
+def slope(code, g, u2):
+    """g *= d log K/d(u²), in place; zero where K is zero or has a kink."""
+    widest_lanes()
+    like = g.dtype.type
+    zero, one, half = like(0), like(1), like(0.5)
+    if code == GAUSSIAN:
+        for j in range(g.size):
+            g[j] *= -half
+    elif code == LAPLACE:
+        for j in range(g.size):
+            g[j] = -half * g[j] / math.sqrt(u2[j]) if u2[j] > zero else zero
+    elif code == BOXCAR:
+        for j in range(g.size):
+            g[j] = zero
+    elif code == TRIANGULAR:
+        for j in range(g.size):
+            u = math.sqrt(lesser(u2[j], one))
+            g[j] = -half * g[j] / (u * (one - u)) if u > zero and u < one else zero
+    elif EPANECHNIKOV <= code <= TRIWEIGHT:
+        power = like(code - EPANECHNIKOV + 1)
+        for j in range(g.size):
+            g[j] = -power * g[j] / (one - u2[j]) if u2[j] < one else zero
+    elif code == TRICUBE:
+        for j in range(g.size):
+            u = math.sqrt(lesser(u2[j], one))
+            g[j] = like(-4.5) * u * g[j] / (one - u * u * u) if u < one else zero
+    elif code == COSINE:
+        for j in range(g.size):
+            u = math.sqrt(lesser(u2[j], one))
+            # tan(πu/2)/u, and its limit at 0
+            steep = quarter_sine(u, like) / (u * quarter_sine(one - u, like)) if u > zero else like(0.5 * math.pi)
+            g[j] = like(-0.25 * math.pi) * g[j] * steep if u < one else zero
+
+
+@program
 def quarter_sine(x, like):
     """sin(πx/2) for x in [0, 1] by interpolation at Chebyshev points: relative error 3e-19 before rounding."""
     y = x * x
@@ -204,31 +211,3 @@ def quarter_sine(x, like):
     p = p * y + like(-0.6459640975062462)
     p = p * y + like(1.5707963267948966)
     return p * x
-
-
-@program()
-def restrict(pairs, i, j0, j1, row):
-    """Fold in sample weights, additive mask, boolean mask and exclusion by label."""
-    widest_lanes()
-    n = j1 - j0
-    never = row.dtype.type(0) if pairs.direct else row.dtype.type(-math.inf)
-    if pairs.weight.size and not pairs.hard:
-        s = pairs.weight[j0:j1] if pairs.direct else pairs.log_weight[j0:j1]
-        if pairs.direct:
-            for j in range(n):
-                row[j] *= s[j]
-        else:
-            for j in range(n):
-                row[j] += s[j]
-    if pairs.bias.size:
-        s = pairs.bias[i, j0:j1]
-        for j in range(n):
-            row[j] += s[j]
-    if pairs.mask.size:
-        m = pairs.mask[i, j0:j1]
-        for j in range(n):
-            row[j] = row[j] if m[j] else never
-    if pairs.key_labels.size:
-        k, own = pairs.key_labels[j0:j1], pairs.query_labels[i]
-        for j in range(n):
-            row[j] = never if k[j] == own else row[j]

@@ -15,17 +15,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.engines.tiled.gradients import chain_rule, sums_over_keys, sums_over_queries
+from regard.engines.tiled.gradients import chain_rule, no_gradients, sums_over_keys, sums_over_queries
 from regard.engines.tiled.jobs import blocks, each, jobs_of
-from regard.engines.tiled.words import frozen, in_score_units, overflowed, pairs_of, weight_shift, working
-from regard.partial import Partial, merge_all
+from regard.engines.tiled.words import (
+    doubled,
+    frozen,
+    in_score_units,
+    lane_labels,
+    overflowed,
+    packed,
+    pairs_of,
+    unpacked,
+    working,
+)
+from regard.partial import Partial, empty, merge_all
 from regard.planner import Step
 from regard.problem import Adjoint, Gradients, Outcome, Problem, moment_count
-from regard.programs.averages import average_rows, weight_rows
-from regard.programs.fused import block_lanes, gaussian_sums
-from regard.programs.lanes import DEEPEST, LOG2E
-from regard.programs.pairs import Pairs
-from regard.scores import Additive, Gaussian
+from regard.programs.averages import average_blocks, weight_blocks
+from regard.programs.fused import gaussian_sums
+from regard.programs.lanes import DEEPEST, LOG2E, block_lanes
+from regard.programs.pairs import METRIC, RADIAL, Pairs
+from regard.scores import Additive, Gaussian, Nearest
 
 Array = NDArray[Any]
 
@@ -36,48 +46,81 @@ FEWEST_FUSED = 32
 def moments(problem: Problem, step: Step) -> Outcome:
     """Attention moments of every query, and the queries so far away that every score overflowed."""
     problem = working(problem)
+    if not problem.sketch().pairs:
+        return Outcome(_nobody(problem))
     pairs = pairs_of(problem)
     if _can_fuse(problem):
         partial = _fused(problem, step)
         # Too little mass to tell from what was cut off: these rows are done again with a peak of their own.
-        weak = np.flatnonzero(partial.mass < _least_mass(problem))
-        if weak.size:
-            part = problem.take(weak)
-            for whole, rows in zip(partial[:3], _split(part, pairs_of(part), step)[:3], strict=True):
-                whole[weak] = rows
+        again = partial.mass < _least_mass(problem)
+        lost = None
     else:
         partial = _split(problem, pairs, step)
-    return Outcome(in_score_units(partial, problem, pairs), overflowed(pairs, partial.peak))
+        again, lost = _too_deep(partial, pairs), overflowed(pairs, partial.peak)
+        partial = in_score_units(partial, pairs)
+    if again.any():
+        part = doubled(problem.take(np.flatnonzero(again)))
+        redone = _split(part, part_pairs := pairs_of(part), step)
+        for whole, rows in zip(partial[:3], redone[:3], strict=True):
+            whole[again] = rows
+        found = overflowed(part_pairs, redone.peak)
+        if found is not None:
+            lost = np.zeros(len(again), bool)
+            lost[again] = found
+    return Outcome(partial, lost)
 
 
 def weights(problem: Problem, step: Step) -> tuple[Array, Array | None]:
     """Attention weights (Q, K), zero rows where nobody may attend, and the queries not vouched for."""
-    problem = working(problem)
+    problem = working(replace(problem, columns=problem.columns[:, :0], degree=0))
+    if not problem.sketch().pairs:
+        return np.zeros((len(problem.query), len(problem.key)), problem.query.dtype), None
     pairs = pairs_of(problem)
-    partial = _split(replace(problem, columns=problem.columns[:, :0], degree=0), pairs, step)
+    partial = _split(problem, pairs, step)
+    lanes = pairs.queries.shape[2]
+    peak = np.ascontiguousarray(packed(partial.peak[:, None].astype(problem.query.dtype), lanes)[:, 0])
+    mass = np.ascontiguousarray(packed(partial.mass[:, None], lanes)[:, 0])
     out = np.empty((problem.query.shape[0], problem.key.shape[0]), problem.query.dtype)
 
     def run(rows: slice) -> None:
-        weight_rows(pairs, rows.start, rows.stop, step.key_tile, partial.peak, partial.mass, out)
+        weight_blocks(pairs, rows.start, rows.stop, step.key_tile, peak, mass, out)
 
-    each(run, blocks(problem.query.shape[0], step.query_tile), step.threads)
-    return out, overflowed(pairs, partial.peak)
+    each(run, blocks(len(pairs.queries), -(-step.query_tile // lanes)), step.threads)
+    again, lost = _too_deep(partial, pairs), overflowed(pairs, partial.peak)
+    if again.any():
+        out[again], found = weights(doubled(problem.take(np.flatnonzero(again))), step)
+        if found is not None:
+            lost = np.zeros(len(again), bool)
+            lost[again] = found
+    return out, lost
+
+
+def _too_deep(partial: Partial, pairs: Pairs) -> Array:
+    """Queries so far from every key that float32 cannot tell the keys' scores apart: float64 must."""
+    soft = pairs.form in (RADIAL, METRIC) and not pairs.hard and not pairs.direct
+    single = pairs.keys.dtype == np.float32
+    return np.asarray((partial.peak > -np.inf) & (partial.peak < -64.0) & (soft and single))
 
 
 def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
     """Gradients through the scores; ``partial`` is what ``moments`` returned for the same problem."""
     problem = working(problem)
+    if not problem.sketch().pairs:
+        return no_gradients(problem, want)
     pairs = pairs_of(problem)
-    shift = weight_shift(problem)
+    # A mass too small for float32 goes into the peak, where ``_too_deep`` sees it.
+    light = (partial.mass > 0.0) & (partial.mass < 2.0**-60)
+    height = np.log(np.where(light, partial.mass, 1.0))
+    partial = partial._replace(peak=partial.peak + height, mass=np.where(light, 1.0, partial.mass))
+    if _too_deep(partial, pairs).any():
+        pairs = pairs_of(problem := doubled(problem))
     if pairs.hard:
         # Ties are told by equality, so the peak must come from the very same arithmetic.
         partial = _split(replace(problem, columns=problem.columns[:, :0], degree=0), pairs, step)
     elif pairs.direct:
         # Direct weights are relative to a peak of 0.
-        partial = partial._replace(mass=partial.mass * np.exp(np.where(partial.mass > 0, partial.peak - shift, 0.0)))
-    else:
-        partial = partial._replace(peak=partial.peak - shift)
-    cotangent = Adjoint(*(frozen(np.ascontiguousarray(part, problem.query.dtype)) for part in adjoint))
+        partial = partial._replace(mass=partial.mass * np.exp(np.where(partial.mass > 0, partial.peak, 0.0)))
+    cotangent = Adjoint(*(np.asarray(part, problem.query.dtype) for part in adjoint))
     raw: dict[str, Any] = {}
     if want & {"w", "query"}:
         raw["w"], raw["query"] = sums_over_keys(problem, pairs, step, partial, cotangent)
@@ -90,13 +133,20 @@ def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, w
     return Gradients(**{name: grad for name, grad in chain_rule(problem, raw).items() if name in want})
 
 
+def _nobody(problem: Problem) -> Partial:
+    """The state where there are no keys, or no queries."""
+    count = moment_count(problem.columns.shape[1], problem.key.shape[1], problem.degree)
+    return empty(len(problem.query), count, hard=isinstance(problem.score, Nearest))
+
+
 def _can_fuse(problem: Problem) -> bool:
     if not (isinstance(problem.score, Gaussian) and problem.score.w.ndim < 2 and problem.mask is None):
         return False
     if problem.degree or problem.columns.shape[1] != 1 or problem.query.shape[0] < FEWEST_FUSED:
         return False
-    reach = np.abs(problem.query).max(axis=0) + np.abs(problem.key).max(axis=0)
-    farthest = float(np.sum((reach.astype(np.float64) * problem.score.w) ** 2))
+    with np.errstate(over="ignore"):
+        reach = np.abs(problem.query).max(axis=0).astype(np.float64) + np.abs(problem.key).max(axis=0)
+        farthest = float(np.sum((reach * problem.score.w) ** 2))
     return farthest < 0.25 * float(np.finfo(problem.query.dtype).max)
 
 
@@ -110,69 +160,71 @@ def _fused(problem: Problem, step: Step) -> Partial:
     """Mass and one moment by the fused program, relative to a peak of 0."""
     dtype, score = problem.query.dtype, problem.score
     assert isinstance(score, Gaussian)
-    n, d = problem.query.shape
-    lanes = block_lanes(dtype.itemsize * 8)
+    lanes = block_lanes(dtype.itemsize)
     # One moderate w for all features goes into the exponent; otherwise differences are scaled one by one.
     single = score.w.ndim == 0 and 1e-6 < score.w < 1e6
-    w = None if single else frozen(np.ascontiguousarray(np.broadcast_to(score.w, d), dtype))
+    w = None if single else frozen(np.broadcast_to(score.w, problem.key.shape[1]).astype(dtype))
     c = dtype.type(-0.5 * LOG2E * (score.w**2 if single else 1.0))
     cap = dtype.type(DEEPEST[dtype.itemsize] / -float(c))
     weight = np.ones(problem.key.shape[0], dtype)
     if problem.sample_weight is not None:
-        weight = (problem.sample_weight * np.exp(-weight_shift(problem))).astype(dtype)
+        weight = problem.sample_weight.astype(dtype)
     columns = frozen(np.stack([weight, weight * problem.columns[:, 0]]))
-    key = frozen(problem.key)
-    query_labels = key_labels = None
-    if problem.exclude is not None:
-        # Lane-sized codes: only equality counts.
-        whole = np.int32 if dtype.itemsize == 4 else np.int64
-        codes = np.unique(np.concatenate(problem.exclude), return_inverse=True)[1].astype(whole)
-        query_labels, key_labels = codes[:n], frozen(codes[n:])
+    key, queries = frozen(problem.key), frozen(packed(problem.query, lanes))
+    labels = lane_labels(problem, np.dtype(f"i{dtype.itemsize}"))
+    query_labels = None if labels is None else frozen(packed(labels[0][:, None], lanes)[:, 0])
+    key_labels = None if labels is None else frozen(labels[1])
 
-    def run(rows: slice, keys: slice) -> tuple[slice, Array]:
-        # The last block is filled up with copies of its first query.
-        take = np.minimum(np.arange(rows.start, rows.start + -(-(rows.stop - rows.start) // lanes) * lanes), n - 1)
-        packed = np.ascontiguousarray(problem.query[take].reshape(-1, lanes, d).transpose(0, 2, 1))
-        labels = None if query_labels is None else query_labels[take]
-        sums = np.zeros((4, take.size))
-        gaussian_sums(packed, labels, key, key_labels, w, columns, c, cap, keys.start, keys.stop, sums)
-        return rows, sums[:, : rows.stop - rows.start]
+    def run(job: tuple[slice, slice]) -> tuple[slice, Array]:
+        rows, keys = job
+        sums = np.zeros((rows.stop - rows.start, 2, 2, lanes))
+        own = None if query_labels is None else query_labels[rows]
+        gaussian_sums(queries[rows], own, key, key_labels, w, columns, c, cap, keys.start, keys.stop, sums)
+        return rows, sums.sum(axis=2)
 
-    jobs = jobs_of(problem, step)
-    mass, moment = np.zeros(n), np.zeros((n, 1))
-    for rows, sums in each(lambda job: run(*job), jobs, step.threads):
-        mass[rows] += sums[0] + sums[1]
-        moment[rows, 0] += sums[2] + sums[3]
-    return Partial(np.zeros(n), mass, moment)
+    totals = np.zeros((len(queries), 2, lanes))
+    for rows, sums in each(run, jobs_of(len(queries), problem, step, lanes), step.threads):
+        totals[rows] += sums
+    mass, moment = unpacked(totals, len(problem.query)).T
+    return Partial(np.zeros(len(mass)), mass.copy(), moment[:, None].copy())
 
 
 def _split(problem: Problem, pairs: Pairs, step: Step) -> Partial:
     """Moments of any kind, with a running peak unless the weights are direct."""
-    n = problem.query.shape[0]
-    columns = frozen(np.ascontiguousarray(problem.columns.T))
-    count = moment_count(columns.shape[0], problem.key.shape[1], problem.degree)
-    jobs = jobs_of(problem, step)
-    shards = {keys.start: (np.full(n, -np.inf), np.zeros(n), np.zeros((n, count))) for _, keys in jobs}
+    dtype = problem.query.dtype
+    count, lanes = len(pairs.queries), pairs.queries.shape[2]
+    columns = frozen(np.hstack([np.ones((len(problem.key), 1), dtype), problem.columns]))
+    size = 1 + moment_count(problem.columns.shape[1], problem.key.shape[1], problem.degree)
 
-    def run(job: tuple[slice, slice]) -> None:
+    def run(job: tuple[slice, slice]) -> tuple[slice, int, Partial]:
         rows, keys = job
-        average_rows(
-            pairs,
-            columns,
-            problem.degree,
-            rows.start,
-            rows.stop,
-            keys.start,
-            keys.stop,
-            step.key_tile,
-            *shards[keys.start],
+        peak = np.full((rows.stop - rows.start, lanes), 0.0 if pairs.direct else -np.inf, dtype)
+        sums = np.zeros((rows.stop - rows.start, size, 2, lanes))
+        part = pairs._replace(
+            rows=pairs.rows - rows.start * lanes,
+            queries=pairs.queries[rows],
+            scale=pairs.scale[rows],
+            query_labels=pairs.query_labels[rows],
+            mask=pairs.mask[rows.start * lanes :],
+            bias=pairs.bias[rows.start * lanes :],
         )
+        average_blocks(part, columns, problem.degree, 0, len(peak), keys.start, keys.stop, step.key_tile, peak, sums)
+        flat = sums.sum(axis=2).transpose(0, 2, 1).reshape(-1, size)
+        return rows, keys.start, Partial(peak.astype(np.float64).ravel(), flat[:, 0], flat[:, 1:], pairs.hard)
 
-    each(run, jobs, step.threads)
-    partial = merge_all(Partial(*shards[start], pairs.hard) for start in sorted(shards))
+    shards: dict[int, list[Partial]] = {}
+    for _, start, part in each(run, jobs_of(count, problem, step, lanes), step.threads):
+        shards.setdefault(start, []).append(part)
+    partial = merge_all(_joined(parts, pairs) for _, parts in sorted(shards.items()))
     if pairs.direct:
         partial.peak[partial.mass == 0.0] = -np.inf
     return partial
+
+
+def _joined(parts: list[Partial], pairs: Pairs) -> Partial:
+    """Blocks of queries one after another, without the copies that filled up the last."""
+    peak, mass, moment = (np.concatenate([part[field] for part in parts])[: pairs.rows] for field in range(3))
+    return Partial(peak, mass, moment, pairs.hard)
 
 
 def _hard_values(problem: Problem, step: Step, adjoint: Adjoint) -> Array:

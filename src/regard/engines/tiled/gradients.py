@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.engines.tiled.jobs import blocks, each
-from regard.engines.tiled.words import frozen
+from regard.engines.tiled.words import frozen, frozen_pairs, packed, unpacked
 from regard.partial import Partial
 from regard.planner import Step
-from regard.problem import Adjoint, Problem
+from regard.problem import Adjoint, Gradients, Problem
 from regard.programs.adjoint import pull_keys, pull_queries
 from regard.programs.pairs import ADDITIVE, Pairs
 from regard.scores import Additive, DotProduct, Radial
@@ -23,67 +23,103 @@ def sums_over_keys(
     problem: Problem, pairs: Pairs, step: Step, partial: Partial, adjoint: Adjoint
 ) -> tuple[Array, Array]:
     """Raw sums over keys: for w, and for the (projected) queries."""
-    columns = frozen(np.ascontiguousarray(problem.columns.T))
-    grad_query = np.zeros(pairs.queries.shape)
-    size = pairs.keys.shape[0]
+    dtype, lanes = problem.query.dtype, pairs.queries.shape[2]
+    share = _share(partial)[:, None]
+
+    def lay(rows: Array) -> Array:
+        laid = packed(rows.astype(dtype), lanes)
+        # The copies that fill up the last block must not count.
+        laid[-1, :, lanes - (len(pairs.queries) * lanes - pairs.rows) :] = 0.0
+        return frozen(laid)
+
+    left, value, right = lay(adjoint.left * share), lay(adjoint.value), lay(-adjoint.right)
+    peak = np.ascontiguousarray(packed(partial.peak[:, None].astype(dtype), lanes)[:, 0])
+    columns, size = frozen(problem.columns), pairs.keys.shape[1]
+    grad_query = np.zeros((len(pairs.queries), size, 2, lanes))
 
     def run(rows: slice) -> Array:
         grad_w = np.zeros((1 if pairs.form == ADDITIVE else size, size))
-        pull_queries(
-            pairs,
-            columns,
-            *adjoint,
-            rows.start,
-            rows.stop,
-            step.key_tile,
-            partial.peak,
-            partial.mass,
-            grad_w,
-            grad_query,
-        )
+        pull_queries(pairs, columns, left, value, right, rows.start, rows.stop, step.key_tile, peak, grad_w, grad_query)
         return grad_w
 
-    parts = each(run, blocks(problem.query.shape[0], step.query_tile), step.threads)
-    return np.sum(parts, axis=0), grad_query
+    parts = each(run, blocks(len(pairs.queries), -(-step.query_tile // lanes)), step.threads)
+    return np.sum(parts, axis=0), unpacked(grad_query.sum(axis=2), pairs.rows)
 
 
 def sums_over_queries(
     problem: Problem, pairs: Pairs, step: Step, partial: Partial, adjoint: Adjoint
 ) -> tuple[Array, Array]:
     """Raw sums over queries: for the (projected) keys, and for the values."""
-    nothing = frozen(np.empty(0, pairs.keys.dtype))
-    mirrored = pairs._replace(
-        queries=frozen(np.ascontiguousarray(pairs.keys.T)),
-        keys=frozen(np.ascontiguousarray(pairs.queries.T)),
-        weight=nothing,
-        log_weight=nothing,
-        mask=frozen(np.ascontiguousarray(pairs.mask.T)),
-        bias=frozen(np.ascontiguousarray(pairs.bias.T)),
-        query_labels=pairs.key_labels,
-        key_labels=pairs.query_labels,
+    dtype, lanes = problem.query.dtype, pairs.queries.shape[2]
+    n_key = len(problem.key)
+    weight = problem.sample_weight
+    none = np.empty(0, dtype)
+    attended = partial.mass > 0.0
+    mirrored = frozen_pairs(
+        pairs._replace(
+            rows=n_key,
+            queries=packed(pairs.keys, lanes),
+            keys=unpacked(pairs.queries, pairs.rows),
+            key_shift=none if pairs.direct else np.where(attended, -partial.peak, 0.0).astype(dtype),
+            key_scale=none,
+            mask=pairs.mask.T,
+            bias=pairs.bias.T,
+            query_labels=packed(pairs.key_labels[:, None], lanes)[:, 0]
+            if pairs.key_labels.size
+            else pairs.query_labels,
+            key_labels=unpacked(pairs.query_labels[:, None], pairs.rows)[:, 0]
+            if pairs.key_labels.size
+            else pairs.key_labels,
+        )
     )
-    left, value, right = (frozen(np.ascontiguousarray(part.T)) for part in adjoint)
-    grad_key, grad_value = np.zeros(mirrored.queries.shape), np.zeros(problem.columns.shape)
+    # With the queries' peaks in the shift, the gap to exp's argument 0 is minus the key's own log weight.
+    own = np.zeros(n_key) if problem.log_weight is None else -problem.log_weight
+    peak = np.ascontiguousarray(packed(own[:, None].astype(dtype), lanes)[:, 0])
+    turned = np.r_[1.0, np.full(adjoint.left.shape[1] - 1, -1.0)]  # δ is seen from the other side
+    left, right = (frozen((part * turned).astype(dtype)) for part in (adjoint.left, -adjoint.right))
+    value, share = frozen(adjoint.value.astype(dtype)), frozen(_share(partial).astype(dtype))
+    columns = frozen(packed(problem.columns, lanes))
+    grad_key = np.zeros((len(columns), pairs.keys.shape[1], 2, lanes))
+    grad_value = np.zeros((len(columns), problem.columns.shape[1], 2, lanes))
 
     def run(rows: slice) -> None:
         pull_keys(
             mirrored,
-            pairs.weight,
-            frozen(problem.columns),
+            share,
+            columns,
             left,
             value,
             right,
             rows.start,
             rows.stop,
             step.key_tile,
-            partial.peak,
-            partial.mass,
+            peak,
             grad_key,
             grad_value,
         )
 
-    each(run, blocks(problem.key.shape[0], step.query_tile), step.threads)
-    return grad_key, grad_value
+    each(run, blocks(len(columns), -(-step.query_tile // lanes)), step.threads)
+    key, values = (unpacked(grad.sum(axis=2), n_key) for grad in (grad_key, grad_value))
+    if pairs.direct and weight is not None:
+        key, values = key * weight[:, None], values * weight[:, None]
+    return (-key if isinstance(problem.score, Radial) else key), values
+
+
+def _share(partial: Partial) -> Array:
+    """1/mass, 0 where nobody is attended to."""
+    attended = partial.mass > 0.0
+    return np.where(attended, 1.0 / np.where(attended, partial.mass, 1.0), 0.0)
+
+
+def no_gradients(problem: Problem, want: frozenset[str]) -> Gradients:
+    """All zero: there are no pairs."""
+    score = problem.score
+    w: Any = np.zeros_like(score.w) if isinstance(score, Radial | DotProduct) else None
+    if isinstance(score, Additive):
+        w = tuple(np.zeros_like(part) for part in (score.W_q, score.W_k, score.w_v))
+    zeros = {"w": w} | {name: np.zeros(getattr(problem, name).shape) for name in ("query", "key")}
+    zeros["value"] = np.zeros(problem.columns.shape)
+    return Gradients(**{name: zeros[name] for name in want})
 
 
 def chain_rule(problem: Problem, raw: dict[str, Any]) -> dict[str, Any]:
@@ -96,7 +132,7 @@ def chain_rule(problem: Problem, raw: dict[str, Any]) -> dict[str, Any]:
             if name in raw:
                 out[name] = sign * raw[name] @ metric
         if "w" in raw:
-            squares = raw["w"] + np.tril(raw["w"], -1).T  # the programs fill the lower triangle
+            squares = raw["w"] + np.triu(raw["w"], 1).T  # the programs fill the upper triangle
             diagonal = np.diag(squares)
             out["w"] = 2.0 * (squares @ w if w.ndim == 2 else w * (diagonal if w.ndim else diagonal.sum()))
     elif isinstance(score, DotProduct):
@@ -107,7 +143,7 @@ def chain_rule(problem: Problem, raw: dict[str, Any]) -> dict[str, Any]:
             if name in raw:
                 out[name] = raw[name] * (score.w / root)
     elif isinstance(score, Additive):
-        if "w" in raw:
+        if {"w", "key"} <= raw.keys():
             out["w"] = (raw["query"].T @ problem.query, raw["key"].T @ problem.key, raw["w"][0])
         for name, projection in (("query", score.W_q), ("key", score.W_k)):
             if name in raw:

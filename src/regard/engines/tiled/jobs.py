@@ -16,9 +16,10 @@ def blocks(n: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
-def jobs_of(problem: Problem, step: Step) -> list[tuple[slice, slice]]:
+def jobs_of(count: int, problem: Problem, step: Step, lanes: int) -> list[tuple[slice, slice]]:
+    """(blocks of queries, keys) of every job; ``count`` blocks of ``lanes`` queries."""
     shards = blocks(problem.key.shape[0], step.key_shard)
-    return [(rows, keys) for rows in blocks(problem.query.shape[0], step.query_tile) for keys in shards]
+    return [(rows, keys) for rows in blocks(count, -(-step.query_tile // lanes)) for keys in shards]
 
 
 def each(run: Callable[[Job], Any], jobs: Sequence[Job], threads: int) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The problem in the programs' words: one working precision, plain arrays, numbers that cannot overflow."""
+"""The problem in the programs' words: one working precision, blocks of queries, numbers that cannot overflow."""
 
 from __future__ import annotations
 
@@ -9,85 +9,128 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.partial import Partial
-from regard.problem import Problem
-from regard.programs.lanes import DEEPEST, LOG2E
+from regard.problem import Problem, allowed
+from regard.programs.lanes import DEEPEST, LOG2E, block_lanes
 from regard.programs.pairs import ADDITIVE, DOT, METRIC, RADIAL, Pairs
-from regard.scores import Additive, DotProduct, Nearest, Radial
+from regard.scores import Additive, DotProduct, Nearest, Radial, power_and_stretch
 
 Array = NDArray[Any]
 
 
 def working(problem: Problem) -> Problem:
-    """Hard attention is discontinuous: always in float64, where differences of float32 numbers are exact enough."""
-    if not isinstance(problem.score, Nearest):
+    """The problem in the precision it is computed in: float32 only where float32 can hold what happens on the way.
+
+    Hard attention is discontinuous and products with δ cancel in a fit: both are always in float64.
+    """
+    if problem.query.dtype == np.float64:
         return problem
+    score = problem.score
+    single = not (isinstance(score, Nearest) or problem.degree)
+    if isinstance(score, Radial):
+        w = np.abs(score.w[score.w != 0.0])
+        single = single and bool(((w > 1e-18) & (w < 1e18)).all())
+    elif problem.query.size and problem.key.size:
+        bounds = (np.abs(part.astype(np.float64)).max(axis=0) for part in (problem.query, problem.key))
+        single = score.bound(*bounds) < 1e30
+    return problem if single else doubled(problem)
+
+
+def doubled(problem: Problem) -> Problem:
+    """The problem in float64."""
     cast = {name: getattr(problem, name).astype(np.float64) for name in ("query", "key", "columns")}
     return replace(problem, **cast)
 
 
 def pairs_of(problem: Problem) -> Pairs:
-    """The problem in the programs' words."""
+    """Everything about the pairs of a problem, as read-only arrays."""
     score, dtype = problem.score, problem.query.dtype
     real, largest = dtype.type, np.finfo(dtype).max
-    query, key, code, compact = problem.query, problem.key, 0, False
+    query, key, code, metric, stretch = problem.query, problem.key, 0, np.empty((0, 0)), 1.0
+    hard, compact = isinstance(score, Nearest), False
     if isinstance(score, Radial):
-        form = METRIC if score.w.ndim == 2 else RADIAL
-        code, compact = score.kernel.code, score.kernel.compact
-        w = score.w if form == METRIC else np.broadcast_to(score.w, key.shape[1])[:, None]
+        form, code, compact = RADIAL, score.kernel.code, score.kernel.compact
+        w = score.w
+        if w.ndim == 2:
+            form, metric, w = METRIC, w, np.ones(key.shape[1])
+        elif w.ndim == 0:
+            # Squares of differences are summed unrounded as far as they are, so that ties stay ties.
+            power, stretch = power_and_stretch(w)
+            w = np.full(key.shape[1], power)
     elif isinstance(score, DotProduct):
-        form, w = DOT, np.reshape(score.w / np.sqrt(max(key.shape[1], 1)), (1, 1))
+        form, w = DOT, np.full(key.shape[1], score.w / np.sqrt(max(key.shape[1], 1)))
     elif isinstance(score, Additive):
-        form, w = ADDITIVE, score.w_v[:, None]
+        form, w = ADDITIVE, score.w_v
         query, key = query @ score.W_q.T, key @ score.W_k.T
     else:
         raise TypeError(f"engine 'tiled' does not know the score {type(score).__name__}")
-    none, nothing = np.empty(0, dtype), np.empty((0, 0), dtype)
-    weight = none
-    if problem.sample_weight is not None:
-        # By a power of two to at most 1: nothing is rounded, and neither 1e-290 nor 1e290 can overflow.
-        weight = problem.sample_weight * np.exp(-weight_shift(problem))
-    hard = isinstance(score, Nearest)
+    lanes = block_lanes(dtype.itemsize)
+    whole = np.dtype(f"i{dtype.itemsize}")
+    none, nothing = np.empty(0), np.empty((0, 0))
     mask, bias = problem.mask, nothing
     if mask is not None and mask.dtype != bool:
         if not hard:
-            bias = np.where(np.isneginf(mask), -np.inf, np.clip(mask, -largest, largest)).astype(dtype)
+            bias = np.where(allowed(mask), np.clip(mask, -largest, largest), -np.inf)
         # Hard attention goes by distance alone: of an additive mask only −inf counts.
-        mask = mask > -np.inf if hard else None
-    labels = problem.exclude or (np.empty(0, np.int64), np.empty(0, np.int64))
+        mask = allowed(mask) if hard else None
+    weight = problem.sample_weight
+    # Weights too far apart for this precision go into the scores as logarithms.
+    even = weight is None or weight.min(initial=1.0) > (2.0**-60 if dtype.itemsize == 4 else 2.0**-499)
+    direct = compact and even and not bias.size and not hard
+    labels = lane_labels(problem, whole)
     pairs = Pairs(
         form=form,
         code=code,
-        direct=compact and not bias.size and not hard,
+        direct=direct,
         hard=hard,
-        queries=np.ascontiguousarray(query, dtype),
-        keys=np.ascontiguousarray(key.T, dtype),
-        w=np.ascontiguousarray(np.clip(w, -largest, largest), dtype),
-        row_scale=_row_scale(problem) if hard else none,
-        weight=weight.astype(dtype),
-        log_weight=none if problem.sample_weight is None else np.log(weight).astype(dtype),
+        rows=len(query),
+        queries=packed(query.astype(dtype, copy=False), lanes),
+        keys=np.ascontiguousarray(key, dtype),
+        w=np.clip(w, -largest, largest).astype(dtype),
+        stretch=real(stretch),
+        metric=np.ascontiguousarray(np.clip(metric, -largest, largest), dtype),
+        scale=packed(_row_scale(problem)[:, None], lanes)[:, 0] if hard else nothing.astype(dtype),
+        key_shift=(none if problem.log_weight is None or direct or hard else problem.log_weight).astype(dtype),
+        key_scale=(weight if weight is not None and (direct or hard) else none).astype(dtype),
         mask=np.empty((0, 0), np.uint8) if mask is None else mask.view(np.uint8),
-        bias=bias,
-        query_labels=labels[0],
-        key_labels=labels[1],
+        bias=np.ascontiguousarray(bias, dtype),
+        query_labels=np.empty((0, 0), whole) if labels is None else packed(labels[0][:, None], lanes)[:, 0],
+        key_labels=np.empty(0, whole) if labels is None else labels[1],
         largest=largest,
         cap=real(DEEPEST[dtype.itemsize] / LOG2E),
         log2e=real(LOG2E),
     )
+    return frozen_pairs(pairs)
+
+
+def frozen_pairs(pairs: Pairs) -> Pairs:
+    """Read-only, contiguous views: the programs are then compiled once, whatever the caller's arrays allow."""
     return Pairs._make(frozen(part) if isinstance(part, np.ndarray) else part for part in pairs)
 
 
 def frozen(array: Array) -> Array:
-    """A read-only view: the programs are then compiled once, whatever the caller's arrays allow."""
-    view = array.view()
+    view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view
 
 
-def weight_shift(problem: Problem) -> float:
-    """Log of the power of two by which the programs' sample weights are smaller than the caller's."""
-    if problem.sample_weight is None:
-        return 0.0
-    return float(np.frexp(problem.sample_weight.max(initial=0.0))[1] * np.log(2.0))
+def packed(rows: Array, lanes: int) -> Array:
+    """(Q, c) → (blocks, c, lanes); the last block is filled up with copies of the last row."""
+    blocks = -(-len(rows) // lanes)
+    take = np.minimum(np.arange(blocks * lanes), len(rows) - 1)
+    return np.ascontiguousarray(rows[take].reshape(blocks, lanes, rows.shape[1]).transpose(0, 2, 1))
+
+
+def unpacked(blocks: Array, rows: int) -> Array:
+    """(blocks, c, lanes) → (Q, c)."""
+    return np.ascontiguousarray(blocks.transpose(0, 2, 1).reshape(-1, blocks.shape[1])[:rows])
+
+
+def lane_labels(problem: Problem, whole: np.dtype[Any]) -> tuple[Array, Array] | None:
+    """Labels renumbered to fit the lanes; only equality counts."""
+    if problem.exclude is None:
+        return None
+    codes = np.unique(np.concatenate(problem.exclude), return_inverse=True)[1].astype(whole)
+    return codes[: len(problem.query)], codes[len(problem.query) :]
 
 
 def _row_scale(problem: Problem) -> Array:
@@ -96,14 +139,15 @@ def _row_scale(problem: Problem) -> Array:
     w = np.abs(problem.score.w)
     reach = np.abs(problem.query) + np.abs(problem.key).max(axis=0, initial=0.0)  # (Q, d)
     bound = (reach @ w if w.ndim == 2 else reach * w).max(axis=1, initial=0.0)
-    return np.ldexp(1.0, -np.frexp(np.where(bound > 0.0, bound, 1.0))[1])
+    return np.ldexp(1.0, np.minimum(-np.frexp(np.where(bound > 0.0, bound, 1.0))[1], 1000))
 
 
-def in_score_units(partial: Partial, problem: Problem, pairs: Pairs) -> Partial:
-    if pairs.hard:
-        scale = np.exp(weight_shift(problem))
-        return Partial(-np.sqrt(-partial.peak) / pairs.row_scale, partial.mass * scale, partial.moments * scale, True)
-    return partial._replace(peak=partial.peak + weight_shift(problem))
+def in_score_units(partial: Partial, pairs: Pairs) -> Partial:
+    """Hard peaks as distances, so that states of different calls can be merged."""
+    if not pairs.hard:
+        return partial
+    rows = unpacked(pairs.scale[:, None], pairs.rows)[:, 0]
+    return partial._replace(peak=-np.sqrt(-partial.peak) / rows)
 
 
 def overflowed(pairs: Pairs, peak: Array) -> Array | None:

@@ -1,0 +1,239 @@
+"""A Sketch in, a Plan out: which engine, which steps, which tiles, and why. No data anywhere."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, fields
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard import planner
+from regard.planner import ENGINES, Plan, Step, plan
+from regard.pooling import available_threads, explain_plan, pool
+from regard.problem import Sketch
+from regard.scores import RADIAL, Additive, Boxcar, DotProduct, Gaussian, Laplace, Nearest, Score, Tricube
+
+GIVEN = {"queries": 1000, "keys": 1000, "width": 3, "columns": 1, "dtype": np.dtype(np.float64), "score": Gaussian()}
+ADDITIVE = Additive(np.ones((2, 3)), np.ones((2, 3)), np.ones(2))
+
+
+def sketch(**changes) -> Sketch:
+    return Sketch(**(GIVEN | changes))
+
+
+#         what the sketch says                              engine       words of the reason
+CHOICES = [
+    ({"queries": 50, "keys": 50}, "reference", "few enough"),
+    ({"queries": 1, "keys": planner.SMALL}, "reference", "few enough"),
+    ({"queries": 0, "keys": 10**9}, "reference", "few enough"),
+    ({"queries": 1, "keys": planner.SMALL + 1}, "tiled", "compiled"),
+    ({"queries": 10**5, "keys": 10**5}, "tiled", "compiled"),
+    ({"queries": 10**5, "keys": 10**5, "score": ADDITIVE}, "tiled", "compiled"),
+    ({"queries": 10**5, "keys": 10**5, "masked": True, "weighted": True, "excluding": True}, "tiled", "compiled"),
+    ({"queries": 10**3, "keys": 10**3, "degree": 2, "columns": 7}, "tiled", "compiled"),
+]
+
+
+@pytest.mark.parametrize(("given_", "engine", "words"), CHOICES)
+def test_the_choice(given_, engine, words):
+    first = plan(sketch(**given_)).steps[0]
+    assert first.engine == engine
+    assert words in first.reason
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("size", [1, 10**3, 10**6])
+def test_a_named_engine_is_never_replaced(engine, size):
+    for score in (Gaussian(), Boxcar(), Nearest(), DotProduct(), ADDITIVE):
+        made = plan(sketch(queries=size, keys=size, score=score), engine)
+        assert {step.engine for step in made.steps} == {engine}
+        assert made.steps[0].reason == "asked for by name"
+
+
+@pytest.mark.parametrize("engine", ["", "Tiled", "numpy", None, 3])
+def test_an_unknown_engine_is_an_error_with_the_choices(engine):
+    with pytest.raises(ValueError, match=f"engine must be one of auto, reference, tiled, got {engine!r}"):
+        plan(sketch(), engine)
+
+
+@pytest.mark.parametrize("w", [0.5, np.array([1.0, 0.0, 2.0]), np.eye(3)])
+@pytest.mark.parametrize("score", [Gaussian, Laplace])
+def test_far_queries_have_a_second_step(score, w):
+    made = plan(sketch(score=score(w)))
+    assert [type(step.score) for step in made.steps] == [score, Nearest]
+    far = made.steps[1]
+    assert np.allclose(far.score.w, np.asarray(w) / np.abs(w).max())
+    assert "overflow" in far.reason
+
+
+@pytest.mark.parametrize(
+    "score",
+    [
+        *(kernel() for name, kernel in RADIAL.items() if name not in ("gaussian", "laplace")),
+        Nearest(),
+        DotProduct(),
+        ADDITIVE,
+        Gaussian(0.0),
+        Laplace([0.0, 0.0, 0.0]),
+    ],
+    ids=lambda score: type(score).__name__,
+)
+def test_other_scores_have_one_step(score):
+    assert [step.score for step in plan(sketch(score=score)).steps] == [score]
+
+
+SIZES = st.integers(0, 10**7)
+
+
+@given(
+    queries=SIZES,
+    keys=SIZES,
+    width=st.integers(0, 100),
+    columns=st.integers(0, 9),
+    single=st.booleans(),
+    engine=st.sampled_from(["auto", *ENGINES]),
+)
+def test_tiles_for_any_size(queries, keys, width, columns, single, engine):
+    dtype = np.dtype(np.float32 if single else np.float64)
+    given_ = sketch(queries=queries, keys=keys, width=width, columns=columns, dtype=dtype, score=Gaussian())
+    for step in plan(given_, engine).steps:
+        assert step.query_tile >= 1
+        assert 1 <= step.key_tile <= max(keys, 1)
+        assert step.key_tile <= max(step.key_shard, 256)
+        assert 1 <= step.key_shard <= max(keys, 1)
+        if step.engine == "reference":
+            # A tile of differences in float64, or a single query where one alone is larger.
+            assert step.query_tile == 1 or step.query_tile * max(keys, 1) * max(width, 1) <= planner.REFERENCE_CELLS
+        else:
+            # Short enough for Ctrl-C, unless a single block of lanes is longer.
+            assert step.query_tile == 32 or step.query_tile * step.key_shard <= planner.JOB_PAIRS
+            assert step.query_tile % 32 == 0
+
+
+@pytest.mark.parametrize("queries", [1, 40, 1000])
+def test_few_queries_over_many_keys_are_cut_into_shards(queries):
+    step = plan(sketch(queries=queries, keys=10**7)).steps[0]
+    blocks = -(-queries // step.query_tile)
+    assert blocks * -(-(10**7) // step.key_shard) >= planner.JOBS_WANTED
+    assert step.key_shard >= planner.SHORTEST_SHARD
+
+
+def test_short_problems_are_not_cut():
+    assert plan(sketch(queries=300, keys=300)).steps[0].key_shard == 300
+
+
+def test_threads_decide_nothing_but_themselves():
+    one, many = plan(sketch(queries=10**5, keys=10**5), threads=1), plan(sketch(queries=10**5, keys=10**5), threads=64)
+    for a, b in zip(one.steps, many.steps, strict=True):
+        assert a.threads == 1
+        assert b.threads == 64
+        same = [
+            getattr(a, field.name) == getattr(b, field.name)
+            for field in fields(Step)
+            if field.name not in ("threads", "score")
+        ]
+        assert all(same)
+
+
+def test_the_reference_engine_uses_one_thread():
+    assert plan(sketch(), "reference", threads=8).steps[0].threads == 1
+
+
+def test_plans_are_values():
+    one, two = plan(sketch(score=Tricube())), plan(sketch(score=Tricube()))
+    assert str(one) == str(two)
+    with pytest.raises(FrozenInstanceError):
+        one.steps = ()
+    assert isinstance(one.steps, tuple)
+
+
+# ---- in words
+
+
+def test_a_plan_reads_as_sentences():
+    text = str(plan(sketch(queries=12_345, keys=678_901, masked=True, weighted=True, excluding=True), threads=2))
+    lines = text.splitlines()
+    assert "12,345 queries × 678,901 keys in 3-D" in lines[0]
+    assert "float64" in lines[0]
+    assert "Gaussian score" in lines[0]
+    assert "with mask, sample weights, exclusion" in lines[0]
+    assert lines[1].startswith("  1. tiled")
+    assert "2 threads" in lines[1]
+    assert lines[2].startswith("  2. tiled")
+    assert "Nearest" in lines[2]
+    assert "only for queries where" in lines[2]
+    assert "exact to rounding" in lines[-1]
+    assert max(map(len, lines)) < 160
+
+
+def test_a_plain_plan_names_no_options():
+    text = str(plan(sketch(queries=3, keys=4, score=Boxcar())))
+    assert "with" not in text
+    assert "12 pairs are few enough for plain numpy" in text
+    assert len(text.splitlines()) == 3
+
+
+def test_explain_plan_is_what_pool_would_do():
+    x = np.zeros((300, 2), np.float32)
+    made = explain_plan(
+        x,
+        x,
+        np.zeros((300, 4)),
+        Gaussian(),
+        mask=np.ones((300, 300), bool),
+        sample_weight=np.ones(300),
+        exclude=(np.zeros(300, int), np.ones(300, int)),
+        tol=0.0,
+    )
+    assert isinstance(made, Plan)
+    assert made.sketch == sketch(
+        queries=300, keys=300, width=2, columns=4, score=made.sketch.score, masked=True, weighted=True, excluding=True
+    )
+    assert made.steps[0].threads == available_threads()
+    assert explain_plan(x, x, x, Gaussian(), engine="reference").steps[0].engine == "reference"
+    with pytest.raises(ValueError, match="engine must be one of"):
+        explain_plan(x, x, x, Gaussian(), engine="fast")
+
+
+def test_explain_plan_refuses_what_pool_refuses():
+    for bad in ({"key": [[0.0, 1.0]]}, {"mask": np.ones((1, 1), int)}, {"tol": -1.0}):
+        arguments = {"query": [0.0], "key": [0.0], "value": [1.0], "score": Gaussian()} | bad
+        errors = []
+        for function in (pool, explain_plan):
+            with pytest.raises((ValueError, TypeError)) as caught:
+                function(**arguments)
+            errors.append(str(caught.value))
+        assert errors[0] == errors[1]
+
+
+def test_planning_looks_at_no_data():
+    """A Sketch holds sizes and kinds; the score's parameters are the only arrays in it."""
+    for field in fields(Sketch):
+        value = getattr(sketch(), field.name)
+        assert isinstance(value, (int, float, bool, np.dtype, Score)), field.name
+
+
+# ---- how many threads
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, 6),
+        ({"NUMBA_NUM_THREADS": "2"}, 2),
+        ({"OMP_NUM_THREADS": "3"}, 3),
+        ({"NUMBA_NUM_THREADS": "4", "OMP_NUM_THREADS": "1"}, 1),
+        ({"OMP_NUM_THREADS": "99"}, 6),
+        ({"OMP_NUM_THREADS": "0"}, 6),
+        ({"OMP_NUM_THREADS": "many"}, 6),
+    ],
+)
+def test_available_threads(environment, expected, monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(6)), raising=False)
+    for name in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert available_threads() == expected
