@@ -49,11 +49,13 @@ types: setup     ## static types
 
 check: lint types test  ## all that must hold before a change lands (layering and examples are tests)
 
-bench: setup     ## speed side by side with peers (installed apart, in .venv-bench)
+bench:           ## speed and memory side by side with peers (installed apart, in .venv-bench)
 	$(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . -r benchmarks/peers.txt
 	.venv-bench/bin/python benchmarks/pooling.py
+	.venv-bench/bin/python benchmarks/memory.py
+	.venv-bench/bin/python benchmarks/import_time.py
 
 clean:           ## remove what the targets made
 	rm -rf $(VENV) .venv-bench tour .pytest_cache .mypy_cache .ruff_cache .hypothesis
