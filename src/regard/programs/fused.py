@@ -27,6 +27,7 @@ def gaussian_sums(queries, query_labels, keys, key_labels, w, columns, c, cap, s
     queries (blocks, d, lanes); keys (K, d); w None or (d,); columns (2, K); labels None or (blocks, lanes), (K,):
     a pair with equal labels does not count.
     """
+    # Up to eight features the queries stay in registers for all keys: a literal number of them for each loop.
     d = keys.shape[1]
     for s in range(start, stop, FLUSH):
         e = min(s + FLUSH, stop)
@@ -39,6 +40,14 @@ def gaussian_sums(queries, query_labels, keys, key_labels, w, columns, c, cap, s
                 _gaussian(3, queries, query_labels, i, keys, key_labels, w, columns, c, cap, s, e, sums)
             elif d == 4:
                 _gaussian(4, queries, query_labels, i, keys, key_labels, w, columns, c, cap, s, e, sums)
+            elif d == 5:
+                _gaussian(5, queries, query_labels, i, keys, key_labels, w, columns, c, cap, s, e, sums)
+            elif d == 6:
+                _gaussian(6, queries, query_labels, i, keys, key_labels, w, columns, c, cap, s, e, sums)
+            elif d == 7:
+                _gaussian(7, queries, query_labels, i, keys, key_labels, w, columns, c, cap, s, e, sums)
+            elif d == 8:
+                _gaussian(8, queries, query_labels, i, keys, key_labels, w, columns, c, cap, s, e, sums)
             else:
                 _gaussian(0, queries, query_labels, i, keys, key_labels, w, columns, c, cap, s, e, sums)
 
