@@ -21,7 +21,7 @@ ENGINES = ("reference", "tiled")
 # Up to here one numpy pass takes about a millisecond.
 SMALL = 1 << 16
 # Pairs one job of the tiled engine handles: long enough to hide the dispatch, short enough for Ctrl-C.
-JOB_PAIRS = 1 << 23
+JOB_PAIRS = 1 << 25
 # A tile of this many keys by one block of queries is 16 kB: two or three stay in the first-level cache.
 KEY_TILE = 128
 # With fewer blocks of queries than this, keys are cut into shards, down to this many keys.

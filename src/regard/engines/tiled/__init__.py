@@ -48,14 +48,13 @@ def moments(problem: Problem, step: Step) -> Outcome:
     problem = working(problem)
     if not problem.sketch().pairs:
         return Outcome(_nobody(problem))
-    pairs = pairs_of(problem)
     if _can_fuse(problem):
         partial = _fused(problem, step)
         # Too little mass to tell from what was cut off: these rows are done again with a peak of their own.
         again = partial.mass < _least_mass(problem)
         lost = None
     else:
-        partial = _split(problem, pairs, step)
+        partial = _split(problem, pairs := pairs_of(problem), step)
         again, lost = _too_deep(partial, pairs), overflowed(pairs, partial.peak)
         partial = in_score_units(partial, pairs)
     if again.any():
