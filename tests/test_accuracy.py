@@ -39,6 +39,8 @@ PLACES = [
     (0.0, 1.0, 1.0),
     (0.0, 1.0, 6.0),
     (0.0, 3.0, 30.0),
+    (0.0, 1.0, 1e3),
+    (0.0, 1e-4, 1e7),
     (0.0, 17.0, 6.0),
     (0.0, 1e3, 1.0),
     (0.0, 1e8, 1.0),
@@ -188,19 +190,29 @@ def test_far_queries_are_inside_the_hull_and_see_the_nearest_key(distance, dtype
 
 @every_engine
 @every_dtype
-@pytest.mark.parametrize("distance", [1e2, 1e3, 1e5])
-def test_far_queries_with_soft_weights(distance, dtype, engine):
-    """Far from the data and softly shared: an ulp of the scores themselves is what can be had."""
+@pytest.mark.parametrize("score", [Gaussian, Laplace])
+@pytest.mark.parametrize("distance", [1e1, 1e2, 1e3, 1e5, 1e7])
+@pytest.mark.parametrize("crowd", [3, N])
+def test_the_accuracy_line_far_away(distance, crowd, score, dtype, engine):
+    """Far from the data and softly shared: scores of −10¹⁴ that differ by a few."""
     rng = np.random.default_rng(1)
-    for d in (1, 2, 5):
-        key = (rng.normal(size=(N, d)) / distance).astype(dtype)
+    for d in (1, 2, 5, 8):
+        reach = 1.0 / distance if score is Gaussian else 1.0
+        key = (reach * rng.normal(size=(crowd, d))).astype(dtype)
         query = (distance * rng.normal(size=(FEWEST_FUSED, d))).astype(dtype)
-        value = rng.normal(size=N).astype(dtype)
-        output = pool(query, key, value, Gaussian(1.0), engine=engine).output
-        for i in (0, 32):
-            exact = oracle.exact(Gaussian(1.0), query[i], key, value)
-            deepest = abs(exact.logsumexp) + KEPT
-            assert error_of(output[i], exact) <= 4 * UNIT[dtype] * exact.scale * ((d + 6) * deepest + N + 6)
+        value = rng.normal(size=crowd).astype(dtype)
+        for w in (1.0, rng.uniform(0.5, 1.5, d), rng.normal(size=(d, 2))):
+            output, logsumexp = pool(query, key, value, score(w), engine=engine)
+            weights = attention_weights(query, key, score(w), engine=engine)
+            for i in (0, 32):
+                exact = oracle.exact(score(w), query[i], key, value)
+                bound = bound_of(exact, d * max(np.ndim(w), 1), dtype)
+                assert error_of(output[i], exact) <= bound
+                # The weights as given are rounded once more each.
+                assert abs(weights[i].astype(float) @ value.astype(float) - exact.output) <= 2 * bound
+                assert abs(mpmath.mpf(float(logsumexp[i])) - exact.logsumexp) <= (
+                    UNIT[dtype] * (4 * (d + 6) * abs(exact.logsumexp) + N)
+                )
 
 
 # ---- any numbers at all

@@ -1,4 +1,4 @@
-"""Answers do not depend on how they were computed, and obey the laws of weighted averages."""
+"""Answers do not depend on how they were computed nor on how the inputs lie in memory."""
 
 from __future__ import annotations
 
@@ -9,51 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from generators import DTYPES, ENGINES, OPTIONS, dyadic, make_inputs, score_table
+from agreement import SCORES, D, every_option, every_path, every_score, identical, near, same
+from generators import ENGINES, make_inputs
 from regard import engines, planner, pooling
 from regard.partial import finish
 from regard.planner import plan
-from regard.pooling import attention_weights, pool
+from regard.pooling import pool
 from regard.problem import build
-from regard.scores import KERNELS, RADIAL, Gaussian, Nearest
-
-D = 3
-SCORES = score_table(D)
-# One of each path through the engines.
-PATHS = [
-    "gaussian-scalar",
-    "gaussian-feature",
-    "gaussian-matrix",
-    "laplace-scalar",
-    "tricube-scalar",
-    "nearest-feature",
-    "dot",
-    "additive",
-]
-
-every_engine = pytest.mark.parametrize("engine", ENGINES)
-every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda t: t.__name__)
-every_score = pytest.mark.parametrize("score", SCORES)
-every_path = pytest.mark.parametrize("score", PATHS)
-every_option = pytest.mark.parametrize("option", OPTIONS)
-
-
-def near(a: Any, b: Any, dtype: Any = np.float64) -> bool:
-    """Equal to rounding, for values of order one; infinities in the same places."""
-    scale = 64 * np.finfo(dtype).eps
-    return np.allclose(a, b, rtol=scale, atol=scale)
-
-
-def same(a: pooling.Pooled, b: pooling.Pooled, dtype: Any = np.float64) -> bool:
-    return near(a.output, b.output, dtype) and near(a.logsumexp, b.logsumexp, dtype)
-
-
-def identical(a: Any, b: Any) -> bool:
-    return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
-
+from regard.scores import Gaussian
+from sweeps import every_dtype, every_engine
 
 # ---- how it was computed
 
@@ -239,180 +204,3 @@ def test_integers_count_as_float64(kind, engine):
     assert identical(
         got, pool(query.astype(float), key.astype(float), value.astype(float), Gaussian(0.1), engine=engine)
     )
-
-
-# ---- deletion
-
-
-@every_engine
-@every_score
-def test_leave_one_out_is_literal_deletion(score, engine):
-    _, key, value, _ = make_inputs("plain", 1, 37, 2, d=D)
-    rows = np.arange(37)
-    left_out = pool(key, key, value, SCORES[score], exclude=(rows, rows), engine=engine)
-    for i in rows:
-        others = rows != i
-        assert same(
-            pooling.Pooled(left_out.output[i : i + 1], left_out.logsumexp[i : i + 1]),
-            pool(key[i : i + 1], key[others], value[others], SCORES[score], engine=engine),
-        )
-
-
-@every_engine
-@every_path
-def test_leaving_groups_out_is_literal_deletion(score, engine):
-    _, key, value, _ = make_inputs("plain", 1, 60, 1, d=D)
-    groups = np.random.default_rng(3).integers(-2, 4, 60)
-    left_out = pool(key, key, value, SCORES[score], exclude=(groups, groups), engine=engine)
-    for group in np.unique(groups):
-        own = groups == group
-        expected = pool(key[own], key[~own], value[~own], SCORES[score], engine=engine)
-        assert same(pooling.Pooled(left_out.output[own], left_out.logsumexp[own]), expected)
-
-
-@every_engine
-@every_path
-def test_labels_survive_batches_and_any_integers(score, engine):
-    """Only equality of labels counts, whatever numbers they are and in whatever batch the queries come."""
-    query, key, value, options = make_inputs("exclude", 40, 60, 1, d=D)
-    expected = pool(query, key, value, SCORES[score], engine=engine, **options)
-    far = np.array([-(2**62), -1, 0, 7, 2**31 + 5, 2**62])
-    renamed = tuple(far[labels] for labels in options["exclude"])
-    assert same(pool(query, key, value, SCORES[score], exclude=renamed, engine=engine), expected)
-    half = pool(query[20:], key, value, SCORES[score], exclude=(renamed[0][20:], renamed[1]), engine=engine)
-    assert same(half, pooling.Pooled(expected.output[20:], expected.logsumexp[20:]))
-
-
-@every_engine
-@every_dtype
-@every_score
-def test_weight_k_is_k_copies_and_zero_is_deletion(score, dtype, engine):
-    query, key, value, _ = make_inputs("plain", 35, 40, 2, d=D, dtype=dtype)
-    counts = np.random.default_rng(9).integers(0, 4, 40)
-    copies = np.repeat(np.arange(40), counts)
-    expected = pool(query, key[copies], value[copies], SCORES[score], engine=engine)
-    for weight in (counts, counts.astype(float), counts.astype(np.float32)):
-        assert same(pool(query, key, value, SCORES[score], sample_weight=weight, engine=engine), expected, dtype)
-
-
-@every_engine
-@every_score
-@pytest.mark.parametrize("garbage", [0.0, np.nan, np.inf, -np.inf, 1e308])
-def test_a_mask_is_deletion_whatever_it_covers(garbage, score, engine):
-    query, key, value, _ = make_inputs("plain", 34, 40, 2, d=D)
-    covered = np.random.default_rng(4).random(40) < 0.3
-    expected = pool(query, key[~covered], value[~covered], SCORES[score], engine=engine)
-    key, value = key.copy(), value.copy()
-    key[covered, 1], value[covered, 0] = garbage, garbage
-    for mask in (~covered, np.where(covered, -np.inf, 0.0), np.broadcast_to(~covered, (34, 40))):
-        assert same(pool(query, key, value, SCORES[score], mask=mask, engine=engine), expected)
-    assert same(pool(query, key, value, SCORES[score], sample_weight=(~covered).astype(float), engine=engine), expected)
-    weights = attention_weights(query, key, SCORES[score], mask=~covered, engine=engine)
-    assert not weights[:, covered].any()
-    assert near(weights[:, ~covered], attention_weights(query, key[~covered], SCORES[score], engine=engine))
-
-
-@every_engine
-@every_score
-def test_a_mask_row_by_row_is_deletion_row_by_row(score, engine):
-    query, key, value, options = make_inputs("mask", 34, 40, 1, d=D)
-    got = pool(query, key, value, SCORES[score], engine=engine, **options)
-    for i, seen in enumerate(options["mask"]):
-        expected = pool(query[i : i + 1], key[seen], value[seen], SCORES[score], engine=engine)
-        assert same(pooling.Pooled(got.output[i : i + 1], got.logsumexp[i : i + 1]), expected)
-
-
-# ---- laws of weighted averages
-
-
-@every_engine
-@every_path
-def test_linear_in_the_values(score, engine):
-    query, key, value, options = make_inputs("everything", 34, 40, 2, d=D)
-
-    def run(values):
-        return pool(query, key, values, SCORES[score], engine=engine, **options).output
-
-    assert near(run(2.0 * value[:, 0] - 0.5 * value[:, 1]), 2.0 * run(value)[:, 0] - 0.5 * run(value)[:, 1])
-    attended = run(np.ones(40)) != 0.0
-    assert np.array_equal(run(np.full(40, 0.1))[attended], np.full(attended.sum(), 0.1))
-
-
-@every_engine
-@every_dtype
-@pytest.mark.parametrize("score", [name for name in SCORES if name not in ("dot", "additive")])
-def test_translation_by_exact_offsets(score, dtype, engine):
-    query, key, value, _ = make_inputs("plain", 34, 40, 1, d=D, dtype=dtype)
-    query, key = (dyadic(array, 8).astype(dtype) for array in (query, key))
-    expected = pool(query, key, value, SCORES[score], engine=engine)
-    for offset in (64.0, -4096.0, 2.0**20):
-        shift = (offset * np.array([1.0, -1.0, 0.5])).astype(dtype)
-        assert identical(pool(query + shift, key + shift, value, SCORES[score], engine=engine), expected)
-
-
-@every_engine
-@pytest.mark.parametrize("scale", [2.0**-300, 2.0**-20, 2.0**20, 2.0**300])
-@pytest.mark.parametrize("name", KERNELS)
-def test_units_cancel(name, scale, engine):
-    query, key, value, _ = make_inputs("plain", 34, 40, 1, d=D)
-    expected = pool(query, key, value, RADIAL[name](0.5), engine=engine)
-    assert same(pool(query * scale, key * scale, value, RADIAL[name](0.5 / scale), engine=engine), expected)
-
-
-@every_engine
-@every_dtype
-@pytest.mark.parametrize("name", KERNELS)
-def test_small_w_gives_the_mean_and_large_w_the_nearest(name, dtype, engine):
-    query, key, value, _ = make_inputs("plain", 40, 50, 2, d=D, dtype=dtype)
-    weight = np.random.default_rng(6).random(50)
-    for w in (0.0, 1e-300, 1e-30):
-        got = pool(query, key, value, RADIAL[name](w), sample_weight=weight, engine=engine)
-        assert near(got.output, np.average(value.astype(float), axis=0, weights=weight), dtype)
-    if not KERNELS[name].compact:
-        nearest = pool(query, key, value, Nearest(), engine=engine).output
-        for w in (1e6, 1e30, 1e100, 1e300):
-            assert near(pool(query, key, value, RADIAL[name](w), engine=engine).output, nearest, dtype)
-
-
-@every_engine
-@every_dtype
-def test_ties_are_shared_at_the_nearest(dtype, engine):
-    """On a lattice with duplicates: the plain mean of all keys at the smallest distance."""
-    rng = np.random.default_rng(12)
-    key = rng.integers(-2, 3, (60, D)).astype(dtype)
-    query = rng.integers(-4, 5, (50, D)).astype(dtype) / 2
-    value = rng.normal(size=60).astype(dtype)
-    squares = ((query[:, None] - key[None]) ** 2).sum(-1)
-    shared = (squares == squares.min(axis=1, keepdims=True)).astype(float)
-    expected = shared @ value.astype(float) / shared.sum(axis=1)
-    assert shared.sum(axis=1).max() > 3
-    for score in (
-        Nearest(),
-        Nearest(4.0),
-        Nearest(np.eye(D)),
-        Gaussian(1e6),
-        Gaussian(1e50),
-        Gaussian(1e200),
-        Gaussian(2.0**40 * np.eye(D)),
-    ):
-        got = pool(query, key, value, score, engine=engine)
-        assert near(got.output, expected, dtype), score
-        if isinstance(score, Nearest):
-            assert near(got.logsumexp, np.log(shared.sum(axis=1)), dtype)
-
-
-@every_engine
-@given(
-    seed=st.integers(0, 10**6),
-    name=st.sampled_from(sorted(SCORES)),
-    option=st.sampled_from(OPTIONS),
-    Q=st.integers(1, 40),
-    K=st.integers(1, 40),
-)
-def test_weights_times_values_is_the_output(engine, seed, name, option, Q, K):
-    inputs = make_inputs(option, Q, K, 2, d=D, seed=seed)
-    weights = attention_weights(inputs.query, inputs.key, SCORES[name], engine=engine, **inputs.options)
-    output, logsumexp = pool(*inputs[:3], SCORES[name], engine=engine, **inputs.options)
-    attended = np.isfinite(logsumexp)
-    assert near(weights.sum(axis=1), attended)
-    assert np.allclose(weights @ inputs.value, output, rtol=1e-12, atol=1e-12)

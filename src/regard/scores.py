@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from regard.kernels import KERNELS, Kernel
+from regard.twice import Twice, two_product, two_sum
 
 Array = NDArray[Any]
 
@@ -61,6 +62,14 @@ def power_and_stretch(w: float) -> tuple[float, float]:
     """
     mantissa, exponent = np.frexp(w)
     return float(np.ldexp(1.0, int(min(exponent, 1023)))), float(mantissa * (2.0 if exponent > 1023 else 1.0)) ** 2
+
+
+def far_below(keys: int, width: int) -> float:
+    """How far below 0 the largest score may be before its rounding shows: where (d + 6)·u·|s| is (n + 6)·u.
+
+    The first is the rounding of a score s from d features, the second that of a sum over n keys.
+    """
+    return (keys + 6) / (width + 6)
 
 
 class Score:
@@ -132,6 +141,38 @@ class Radial(Score):
                 power, stretch = power_and_stretch(self.w)
                 scaled = difference * power
             return np.asarray(np.minimum((scaled * scaled).sum(-1) * stretch, np.finfo(np.float64).max))
+
+    def rises(self, query: Array, key: Array, height: Array) -> Array:
+        """score − height (Q, K) of a Gaussian or Laplace score, rounded relative to itself, not to the score.
+
+        height (Q,) is near the largest score of each query. Where a square overflows: −1e300.
+        """
+        query, key = np.asarray(query, np.float64)[:, None, :], np.asarray(key, np.float64)[None, :, :]
+        shape, height = (query.shape[0], key.shape[1]), height[:, None]
+        d = key.shape[2]
+        w = self.w if self.w.ndim == 2 else np.diag(np.broadcast_to(self.w, d))
+        u2 = Twice(np.zeros(shape))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for direction in w.T:
+                z = Twice(np.zeros(shape))
+                for f in np.flatnonzero(direction):
+                    # The power of two in w goes first, so that differences of any size are safe.
+                    mantissa, exponent = np.frexp(direction[f])
+                    difference = two_sum(query[..., f], -key[..., f])
+                    z = z.plus(Twice(*(np.ldexp(part, exponent) for part in difference)).times(mantissa))
+                u2 = u2.plus(z.squared())
+            if self.kernel.name == "laplace":
+                level = two_product(height, height)
+                rise = -u2.plus(Twice(-level.head, -level.tail)).rounded() / (np.sqrt(u2.head) - height)
+            else:
+                rise = -0.5 * u2.plus(Twice(2.0 * height)).rounded()
+            return np.where(u2.head < 1e300, rise, -1e300)
+
+    def is_far(self, peak: Array, keys: int, width: int) -> Array:
+        """Queries that need ``rises``: their largest score is so low that its rounding shows in the weights."""
+        soft = self.kernel.name in ("gaussian", "laplace")
+        # Beyond 1e140 squares could overflow, and nothing but the nearest key is left anyway.
+        return np.asarray(soft & (peak < -far_below(keys, width)) & (peak > -1e140))
 
     def __call__(self, query: Array, key: Array) -> Array:
         u2 = self.distance2(query, key)
@@ -229,6 +270,9 @@ class Nearest(Radial):
         distance = self.distance(query, key)
         nearest = distance == distance.min(axis=1, keepdims=True, initial=np.inf)
         return np.where(nearest, 0.0, -np.inf)
+
+    def is_far(self, peak: Array, keys: int, width: int) -> Array:  # noqa: ARG002
+        return np.zeros(peak.shape, bool)
 
     def distance(self, query: Array, key: Array) -> Array:
         """‖w∘(q − k)‖ (Q, K), safe from overflow and underflow of squares."""

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.console import working
-from regard.cli.inputs import check_distinct, queries, safe_table, target_names
+from regard.cli.inputs import asking, safe_table, target_names
 
 if TYPE_CHECKING:
     from regard.data import Table
@@ -26,18 +25,10 @@ class Attend:
     force: bool
 
     def run(self) -> None:
-        from regard.data import read_table, write_table
-        from regard.data.formats import check_table_output
-        from regard.store import load_with_metadata
+        from regard.data import write_table
 
-        check_table_output(self.out, force=self.force)
-        check_distinct(self.out, self.model, self.data)
-        with working(f"Reading {self.model}") as now:
-            saved = load_with_metadata(self.model)
-            now(f"Reading {self.data}")
-            table = read_table(self.data)
-            X = queries(saved, table)
-            now(f"Attending to {len(saved.model.key_):,} training rows, {len(table):,} queries")
+        with asking(self.model, self.data, self.out, force=self.force) as (saved, X, now):
+            now(f"Attending to {len(saved.model.key_):,} training rows, {len(X):,} queries")
             attention = saved.model.attend(X, top=min(self.top, len(saved.model.key_)))
         write_table(_long(saved, attention), self.out, force=self.force)
 

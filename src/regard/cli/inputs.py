@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from regard.cli.console import working
 
 if TYPE_CHECKING:
     from regard.data import Table
@@ -53,6 +56,29 @@ def queries(saved: Saved, table: Table) -> Any:
             f"{wanted} columns; it has {len(table.names)}: {listing(table.names)}"
         )
     return table.matrix(table.names)
+
+
+class Asked(NamedTuple):
+    """A saved model and the queries put to it."""
+
+    saved: Saved
+    X: Any
+    now: Callable[[str], None]  # changes the text beside the spinner
+
+
+@contextmanager
+def asking(model: str, data: str, out: str, *, force: bool) -> Iterator[Asked]:
+    """A model and a table for it, read once it is sure that the answer can go to ``out``; a spinner turns meanwhile."""
+    from regard.data import read_table
+    from regard.data.formats import check_table_output
+    from regard.store import load_with_metadata
+
+    check_table_output(out, force=force)
+    check_distinct(out, model, data)
+    with working(f"Reading {model}") as now:
+        saved = load_with_metadata(model)
+        now(f"Reading {data}")
+        yield Asked(saved, queries(saved, read_table(data)), now)
 
 
 def target_names(saved: Saved, fallback: str) -> list[str]:

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.console import working
-from regard.cli.inputs import check_distinct, queries, safe_table, target_names
+from regard.cli.inputs import asking, safe_table, target_names
 
 
 @dataclass(frozen=True)
@@ -21,18 +20,10 @@ class Predict:
     force: bool
 
     def run(self) -> None:
-        from regard.data import read_table, write_table
-        from regard.data.formats import check_table_output
-        from regard.store import load_with_metadata
+        from regard.data import write_table
 
-        check_table_output(self.out, force=self.force)
-        check_distinct(self.out, self.model, self.data)
-        with working(f"Reading {self.model}") as now:
-            saved = load_with_metadata(self.model)
-            now(f"Reading {self.data}")
-            table = read_table(self.data)
-            X = queries(saved, table)
-            now(f"Predicting {len(table):,} rows from {len(saved.model.key_):,} training rows")
+        with asking(self.model, self.data, self.out, force=self.force) as (saved, X, now):
+            now(f"Predicting {len(X):,} rows from {len(saved.model.key_):,} training rows")
             predicted = saved.model.predict(X)
         names = target_names(saved, "prediction")
         columns = predicted[:, None] if predicted.ndim == 1 else predicted

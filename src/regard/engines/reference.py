@@ -73,6 +73,22 @@ def _attend(problem: Problem) -> tuple[Array, Array]:
     score, hard = problem.score, isinstance(problem.score, Nearest)
     # Hard attention compares distances only; sample weights then divide the answer among ties.
     s = -score.distance(problem.query, problem.key) if isinstance(score, Nearest) else score(problem.query, problem.key)
+    s = _adjusted(problem, s)
+    peak = s.max(axis=1, initial=-np.inf)
+    height = np.zeros(len(s))
+    if isinstance(score, Radial) and (far := score.is_far(peak, *problem.key.shape)).any():
+        part = problem.take(np.flatnonzero(far))
+        height[far] = peak[far]
+        s[far] = _adjusted(part, score.rises(part.query, part.key, peak[far]))
+        peak[far] = s[far].max(axis=1)
+    with np.errstate(invalid="ignore"):
+        e = decay(s - peak[:, None], hard)
+    return peak + height, e * problem.sample_weight if hard and problem.sample_weight is not None else e
+
+
+def _adjusted(problem: Problem, s: Array) -> Array:
+    """Scores with sample weights, masks and exclusions in them."""
+    hard = isinstance(problem.score, Nearest)
     if problem.log_weight is not None and not hard:
         s = s + problem.log_weight
     if problem.mask is not None:
@@ -80,10 +96,7 @@ def _attend(problem: Problem) -> tuple[Array, Array]:
         s = s + problem.mask if additive else np.where(allowed(problem.mask), s, -np.inf)
     if problem.exclude is not None:
         s = np.where(problem.exclude[0][:, None] == problem.exclude[1][None, :], -np.inf, s)
-    peak = s.max(axis=1, initial=-np.inf)
-    with np.errstate(invalid="ignore"):
-        e = decay(s - peak[:, None], hard)
-    return peak, e * problem.sample_weight if hard and problem.sample_weight is not None else e
+    return s
 
 
 def _moments(problem: Problem, hard: bool) -> Partial:

@@ -10,6 +10,7 @@ import math
 from typing import Any, NamedTuple
 
 from regard.programs.compiled import program
+from regard.programs.deep import rises
 from regard.programs.lanes import lesser, widest_lanes
 from regard.programs.tiles import distances, dots, exclude, hidden, metric_distances, multiply, shift
 
@@ -32,6 +33,7 @@ class Pairs(NamedTuple):
     w: Any  # (d,), or (h,) for ADDITIVE
     stretch: Any  # what u² is multiplied by at last: one w for all features goes here, but for its power of two
     metric: Any  # (d, r) for METRIC
+    height: Any  # (blocks, lanes) near the largest scores of far queries: tiles are relative to it; None in float32
     scale: Any  # (blocks, lanes) powers of two that keep the squares of hard rows in range
     key_shift: Any  # (K,) added to scores: log sample weights
     key_scale: Any  # (K,) multiplies direct and hard weights: sample weights
@@ -52,6 +54,8 @@ def fill(pairs, number, j0, n, tile):
         dots(pairs.queries, number, pairs.keys, j0, n, pairs.w, tile)
     elif pairs.form == ADDITIVE:
         hidden(pairs.queries, number, pairs.keys, j0, n, pairs.w, pairs.cap, pairs.log2e, tile)
+    elif rises(pairs.height, pairs, pairs.code == LAPLACE, number, j0, n, tile):
+        pass
     elif pairs.form == RADIAL and pairs.code == GAUSSIAN and not pairs.hard:
         distances(1, pairs.queries, number, pairs.keys, j0, n, pairs.w, None, pairs.stretch, pairs.largest, tile)
     else:

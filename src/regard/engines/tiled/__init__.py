@@ -9,6 +9,7 @@ threads nor their timing change a bit of the answer. *Cost*: O(Q·K·d) time; O(
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -34,8 +35,8 @@ from regard.problem import Adjoint, Gradients, Outcome, Problem, moment_count
 from regard.programs.averages import average_blocks, weight_blocks
 from regard.programs.fused import gaussian_sums
 from regard.programs.lanes import DEEPEST, LOG2E, block_lanes
-from regard.programs.pairs import METRIC, RADIAL, Pairs
-from regard.scores import Additive, Gaussian, Nearest
+from regard.programs.pairs import Pairs
+from regard.scores import Additive, Gaussian, Nearest, Radial, far_below
 
 Array = NDArray[Any]
 
@@ -48,25 +49,43 @@ def moments(problem: Problem, step: Step) -> Outcome:
     problem = working(problem)
     if not problem.sketch().pairs:
         return Outcome(_nobody(problem))
-    if _can_fuse(problem):
-        partial = _fused(problem, step)
-        # Too little mass to tell from what was cut off: these rows are done again with a peak of their own.
-        again = partial.mass < _least_mass(problem)
-        lost = None
-    else:
-        partial = _split(problem, pairs := pairs_of(problem), step)
-        again, lost = _too_deep(partial, pairs), overflowed(pairs, partial.peak)
-        partial = in_score_units(partial, pairs)
-    if again.any():
-        part = doubled(problem.take(np.flatnonzero(again)))
-        redone = _split(part, part_pairs := pairs_of(part), step)
-        for whole, rows in zip(partial[:3], redone[:3], strict=True):
-            whole[again] = rows
-        found = overflowed(part_pairs, redone.peak)
-        if found is not None:
-            lost = np.zeros(len(again), bool)
-            lost[again] = found
-    return Outcome(partial, lost)
+    if not _can_fuse(problem):
+        return _moments(problem, step)
+    partial = _fused(problem, step)
+    # Too little mass to tell from what was cut off: these rows are done again with a peak of their own.
+    again = partial.mass < _least_mass(problem)
+    return _redone(Outcome(partial), again, lambda: _moments(doubled(problem.take(np.flatnonzero(again))), step))
+
+
+def _moments(problem: Problem, step: Step) -> Outcome:
+    """By the split path; queries that it cannot tell enough about go on to the next finer arithmetic."""
+    pairs = pairs_of(problem)
+    partial = _split(problem, pairs, step)
+    again = _too_deep(problem, partial.peak)
+    outcome = Outcome(in_score_units(partial, pairs), overflowed(pairs, partial.peak))
+    return _redone(outcome, again, lambda: _finer(problem, again, partial.peak, step))
+
+
+def _finer(problem: Problem, again: Array, peak: Array, step: Step) -> Outcome:
+    """float32 → float64; float64 → scores relative to the peak that float64 found."""
+    part = problem.take(np.flatnonzero(again))
+    if problem.query.dtype == np.float32:
+        return _moments(doubled(part), step)
+    relative = _split(part, pairs_of(part, peak[again]), step)
+    return Outcome(relative._replace(peak=relative.peak + peak[again]))
+
+
+def _redone(outcome: Outcome, again: Array, redo: Callable[[], Outcome]) -> Outcome:
+    """The outcome with the rows ``again`` replaced."""
+    if not again.any():
+        return outcome
+    finer, lost = redo(), outcome.uncertified
+    for whole, rows in zip(outcome.partial[:3], finer.partial[:3], strict=True):
+        whole[again] = rows
+    if finer.uncertified is not None:
+        lost = np.zeros(len(again), bool) if lost is None else lost
+        lost[again] = finer.uncertified
+    return Outcome(outcome.partial, lost)
 
 
 def weights(problem: Problem, step: Step) -> tuple[Array, Array | None]:
@@ -75,6 +94,21 @@ def weights(problem: Problem, step: Step) -> tuple[Array, Array | None]:
     if not problem.sketch().pairs:
         return np.zeros((len(problem.query), len(problem.key)), problem.query.dtype), None
     pairs = pairs_of(problem)
+    out, peak = _weights(problem, pairs, step)
+    again, lost = _too_deep(problem, peak), overflowed(pairs, peak)
+    if again.any():
+        part = problem.take(np.flatnonzero(again))
+        if problem.query.dtype == np.float64:
+            out[again], _ = _weights(part, pairs_of(part, peak[again]), step)
+        else:
+            out[again], found = weights(doubled(part), step)
+            if lost is not None and found is not None:
+                lost[again] = found
+    return out, lost
+
+
+def _weights(problem: Problem, pairs: Pairs, step: Step) -> tuple[Array, Array]:
+    """Weights (Q, K) and peaks (Q,)."""
     partial = _split(problem, pairs, step)
     lanes = pairs.queries.shape[2]
     peak = np.ascontiguousarray(packed(partial.peak[:, None].astype(problem.query.dtype), lanes)[:, 0])
@@ -85,20 +119,16 @@ def weights(problem: Problem, step: Step) -> tuple[Array, Array | None]:
         weight_blocks(pairs, rows.start, rows.stop, step.key_tile, peak, mass, out)
 
     each(run, blocks(len(pairs.queries), -(-step.query_tile // lanes)), step.threads)
-    again, lost = _too_deep(partial, pairs), overflowed(pairs, partial.peak)
-    if again.any():
-        out[again], found = weights(doubled(problem.take(np.flatnonzero(again))), step)
-        if found is not None:
-            lost = np.zeros(len(again), bool)
-            lost[again] = found
-    return out, lost
+    return out, partial.peak
 
 
-def _too_deep(partial: Partial, pairs: Pairs) -> Array:
-    """Queries so far from every key that float32 cannot tell the keys' scores apart: float64 must."""
-    soft = pairs.form in (RADIAL, METRIC) and not pairs.hard and not pairs.direct
-    single = pairs.keys.dtype == np.float32
-    return np.asarray((partial.peak > -np.inf) & (partial.peak < -64.0) & (soft and single))
+def _too_deep(problem: Problem, peak: Array) -> Array:
+    """Queries so far from every key that this precision cannot tell the keys' scores apart."""
+    score = problem.score
+    if not isinstance(score, Radial) or isinstance(score, Nearest) or score.kernel.compact:
+        return np.zeros(peak.shape, bool)
+    far = score.is_far(peak, *problem.key.shape)
+    return np.asarray(far | ((peak > -np.inf) & (peak < -64.0)) if problem.query.dtype == np.float32 else far)
 
 
 def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
@@ -111,7 +141,7 @@ def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, w
     light = (partial.mass > 0.0) & (partial.mass < 2.0**-60)
     height = np.log(np.where(light, partial.mass, 1.0))
     partial = partial._replace(peak=partial.peak + height, mass=np.where(light, 1.0, partial.mass))
-    if _too_deep(partial, pairs).any():
+    if problem.query.dtype == np.float32 and _too_deep(problem, partial.peak).any():
         pairs = pairs_of(problem := doubled(problem))
     if pairs.hard:
         # Ties are told by equality, so the peak must come from the very same arithmetic.
@@ -150,9 +180,9 @@ def _can_fuse(problem: Problem) -> bool:
 
 
 def _least_mass(problem: Problem) -> float:
-    """A mass so far above what the cut-off can take that the loss is below rounding."""
-    size = problem.query.dtype.itemsize
-    return float(problem.key.shape[0] * 2.0 ** ((30 if size == 4 else 60) - DEEPEST[size]))
+    """A mass so far above what the cut-off can take that the loss is below rounding, and no query with it far."""
+    size, (keys, width) = problem.query.dtype.itemsize, problem.key.shape
+    return float(keys * max(2.0 ** ((30 if size == 4 else 60) - DEEPEST[size]), np.exp(-far_below(keys, width))))
 
 
 def _fused(problem: Problem, step: Step) -> Partial:
@@ -202,6 +232,7 @@ def _split(problem: Problem, pairs: Pairs, step: Step) -> Partial:
         part = pairs._replace(
             rows=pairs.rows - rows.start * lanes,
             queries=pairs.queries[rows],
+            height=None if pairs.height is None else pairs.height[rows],
             scale=pairs.scale[rows],
             query_labels=pairs.query_labels[rows],
             mask=pairs.mask[rows.start * lanes :],

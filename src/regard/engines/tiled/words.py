@@ -41,8 +41,8 @@ def doubled(problem: Problem) -> Problem:
     return replace(problem, **cast)
 
 
-def pairs_of(problem: Problem) -> Pairs:
-    """Everything about the pairs of a problem, as read-only arrays."""
+def pairs_of(problem: Problem, height: Array | None = None) -> Pairs:
+    """Everything about the pairs of a problem, as read-only arrays; scores relative to ``height`` (Q,) if given."""
     score, dtype = problem.score, problem.query.dtype
     real, largest = dtype.type, np.finfo(dtype).max
     query, key, code, metric, stretch = problem.query, problem.key, 0, np.empty((0, 0)), 1.0
@@ -88,6 +88,7 @@ def pairs_of(problem: Problem) -> Pairs:
         w=np.clip(w, -largest, largest).astype(dtype),
         stretch=real(stretch),
         metric=np.ascontiguousarray(np.clip(metric, -largest, largest), dtype),
+        height=_laid_height(height, dtype, lanes),
         scale=packed(_row_scale(problem)[:, None], lanes)[:, 0] if hard else nothing.astype(dtype),
         key_shift=(none if problem.log_weight is None or direct or hard else problem.log_weight).astype(dtype),
         key_scale=(weight if weight is not None and (direct or hard) else none).astype(dtype),
@@ -131,6 +132,13 @@ def lane_labels(problem: Problem, whole: np.dtype[Any]) -> tuple[Array, Array] |
         return None
     codes = np.unique(np.concatenate(problem.exclude), return_inverse=True)[1].astype(whole)
     return codes[: len(problem.query)], codes[len(problem.query) :]
+
+
+def _laid_height(height: Array | None, dtype: np.dtype[Any], lanes: int) -> Array | None:
+    """Only float64 goes deep: the programs are compiled without it for float32."""
+    if dtype == np.float32:
+        return None
+    return np.empty((0, 0)) if height is None else packed(height[:, None], lanes)[:, 0]
 
 
 def _row_scale(problem: Problem) -> Array:

@@ -1,0 +1,116 @@
+"""The tour's page stands alone, and its figures are the files beside it."""
+
+from __future__ import annotations
+
+import base64
+import re
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+
+import pytest
+
+from regard.data import notes, notes_truth
+from regard.tour import guide, run
+from regard.tour.stations import STATIONS
+from regard.tour.text import LANGUAGES
+from story import NAMES, error
+
+# One worker runs the tour once per language and all these tests read it.
+pytestmark = pytest.mark.xdist_group("tour")
+
+
+class Reader(HTMLParser):
+    """Collects addresses and tags, and insists that every tag is closed in turn."""
+
+    VOID = frozenset({"meta", "link", "img", "br", "hr"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.addresses: list[str] = []
+        self.ids: list[str] = []
+        self.alts: list[str | None] = []
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.tags.add(tag)
+        if tag not in self.VOID:
+            self.open.append(tag)
+        self.addresses += [given[name] for name in ("src", "href", "srcset", "action", "data") if name in given]
+        self.ids += [given["id"]] if "id" in given else []
+        if tag == "img":
+            self.alts.append(given.get("alt"))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def _read(tour):
+    reader = Reader()
+    html = tour.page.read_text(encoding="utf-8")
+    reader.feed(html)
+    reader.close()
+    return reader, html
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_page_is_self_contained(tours, lang):
+    reader, html = _read(tours[lang])
+    assert reader.open == []
+    prose = re.sub(r'"data:image[^"]*"', "", html)
+    assert len(prose) < 60_000
+    assert not re.search(r"https?:|//[a-z]|@import|url\(", prose)
+    assert not reader.tags & {"script", "iframe", "object", "embed", "video", "audio"}
+    for address in reader.addresses:
+        assert address.startswith(("data:", "#")), address[:60]
+        assert not address.startswith("#") or address[1:] in reader.ids
+    assert len(set(reader.ids)) == len(reader.ids) == len(STATIONS) + 1
+    assert len(reader.alts) == len(STATIONS)
+    assert all(reader.alts)
+    assert f'<html lang="{"zh-CN" if lang == "zh" else "en"}">' in html
+
+
+def test_embedded_figures_are_the_files_and_point_nowhere_else(tours):
+    reader, _ = _read(tours["en"])
+    head = "data:image/svg+xml;base64,"
+    embedded = [base64.b64decode(a.removeprefix(head)) for a in reader.addresses if a.startswith(head)]
+    assert embedded == [path.read_bytes() for path in tours["en"].figures if path.suffix == ".svg"]
+    for svg in embedded:
+        for element in ET.fromstring(svg).iter():
+            for name, value in element.attrib.items():
+                if name.endswith("href"):
+                    assert value.startswith(("#", "data:"))
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_every_figure_is_there_as_png_and_svg(tours, lang):
+    tour = tours[lang]
+    names = [f"{number:02d}-{name}" for number, name in enumerate(NAMES, 1)]
+    assert [path.name for path in tour.figures] == [f"{name}.{kind}" for name in names for kind in ("png", "svg")]
+    assert sorted(p for p in tour.page.parent.rglob("*") if p.is_file()) == sorted([tour.page, *tour.figures])
+    for path in tour.figures:
+        content = path.read_bytes()
+        assert content.startswith(b"\x89PNG") if path.suffix == ".png" else b"<svg" in content
+
+
+def test_the_answer_stands_in_its_section_and_in_the_table(tours):
+    html = tours["en"].page.read_text(encoding="utf-8")
+    assert html.count("misses the truth by 0.943") == 2
+    assert "n<sup>−1/5</sup> (slope" in html
+
+
+def test_the_same_seed_gives_the_same_bytes(tours, tmp_path):
+    again = run(tmp_path, lang="en", seed=0)
+    assert again.rows == tours["en"].rows
+    assert again.page.read_bytes() == tours["en"].page.read_bytes()
+
+
+def test_another_seed_gives_other_numbers(tours, tmp_path, monkeypatch):
+    monkeypatch.setattr(guide, "STATIONS", STATIONS[1:2])
+    other = run(tmp_path, seed=7)
+    expected = error(notes(seed=7).y_train.mean(), notes_truth(notes().x_test))
+    assert f"by {expected:.3f}" in other.rows[0].answer
+    assert other.rows[0] != tours["en"].rows[1]
+    assert "seed=7" in other.page.read_text(encoding="utf-8")
+    assert "regard tour --lang en" in tours["en"].page.read_text(encoding="utf-8")
