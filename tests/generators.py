@@ -11,10 +11,16 @@ from regard.scores import RADIAL, Additive, DotProduct, Gaussian, Laplace, Neare
 
 Array = NDArray[Any]
 
-ENGINES = ("reference", "tiled")
+ENGINES = ("reference", "tiled", "pruned")
 DTYPES = (np.float32, np.float64)
 OPTIONS = ("plain", "mask", "additive", "weights", "tiny weights", "exclude", "everything")
 W_KINDS = ("scalar", "feature", "matrix")
+MASKED = ("mask", "additive", "everything")
+
+
+def takes(engine: str, score: str, option: str) -> bool:
+    """Whether an engine takes a row of ``score_table`` with this option: ``pruned`` is for radial scores, unmasked."""
+    return engine != "pruned" or not (score in ("dot", "additive") or option in MASKED)
 
 
 def dyadic(array: Array, steps: int = 64) -> Array:

@@ -35,7 +35,8 @@ STEPS = [
     ("import regard; regard.explain_plan([[0.0]] * 999, [[0.0]] * 999, [0.0] * 999, regard.scores.Gaussian())", ()),
     ("import regard; regard.attention_weights([0.0], [1.0], regard.scores.Nearest())", ()),
     ("from regard.data import notes; notes()", ()),
-    ("from regard import NadarayaWatsonRegressor", ("sklearn", "scipy", "narwhals", "pandas", "pyarrow")),
+    # scikit-learn's callbacks load rich where it is installed.
+    ("from regard import NadarayaWatsonRegressor", ("sklearn", "scipy", "narwhals", "pandas", "pyarrow", "rich")),
 ]
 
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from regard import planner
 from regard.planner import ENGINES, Plan, Step, plan
-from regard.pooling import available_threads, explain_plan, pool
+from regard.pooling import explain_plan, pool
 from regard.problem import Sketch
+from regard.runner import available_threads
 from regard.scores import RADIAL, Additive, Boxcar, DotProduct, Gaussian, Laplace, Nearest, Score, Tricube
 
 GIVEN = {"queries": 1000, "keys": 1000, "width": 3, "columns": 1, "dtype": np.dtype(np.float64), "score": Gaussian()}
@@ -29,7 +30,15 @@ CHOICES = [
     ({"queries": 1, "keys": planner.SMALL}, "reference", "few enough"),
     ({"queries": 0, "keys": 10**9}, "reference", "few enough"),
     ({"queries": 1, "keys": planner.SMALL + 1}, "tiled", "compiled"),
-    ({"queries": 10**5, "keys": 10**5}, "tiled", "compiled"),
+    ({"queries": 10**5, "keys": 10**5}, "pruned", "too far away to matter"),
+    ({"queries": 10**5, "keys": 10**5, "score": Tricube(np.eye(3)), "weighted": True}, "pruned", "skipped"),
+    ({"queries": 10**5, "keys": 10**5, "score": Gaussian(0.0)}, "tiled", "compiled"),
+    ({"queries": 10**5, "keys": 10**5, "score": Nearest()}, "tiled", "compiled"),
+    ({"queries": 10**5, "keys": 10**5, "width": planner.WIDEST + 1}, "tiled", "compiled"),
+    ({"queries": planner.SEVERAL - 1, "keys": 10**6, "degree": 2}, "tiled", "compiled"),
+    ({"queries": 10**6, "keys": planner.MANY - 1, "degree": 2}, "tiled", "compiled"),
+    ({"queries": planner.MANY, "keys": planner.MANY, "width": 8, "degree": 2, "excluding": True}, "pruned", "skipped"),
+    ({"queries": planner.MANY, "keys": planner.MANY, "width": 8}, "tiled", "compiled"),
     ({"queries": 10**5, "keys": 10**5, "score": ADDITIVE}, "tiled", "compiled"),
     ({"queries": 10**5, "keys": 10**5, "masked": True, "weighted": True, "excluding": True}, "tiled", "compiled"),
     ({"queries": 10**3, "keys": 10**3, "degree": 2, "columns": 7}, "tiled", "compiled"),
@@ -54,7 +63,7 @@ def test_a_named_engine_is_never_replaced(engine, size):
 
 @pytest.mark.parametrize("engine", ["", "Tiled", "numpy", None, 3])
 def test_an_unknown_engine_is_an_error_with_the_choices(engine):
-    with pytest.raises(ValueError, match=f"engine must be one of auto, reference, tiled, got {engine!r}"):
+    with pytest.raises(ValueError, match=f"engine must be one of auto, reference, tiled, pruned, got {engine!r}"):
         plan(sketch(), engine)
 
 

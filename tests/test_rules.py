@@ -158,7 +158,7 @@ def test_resolve_rules(name):
         ([], ValueError, "bandwidth has 0 numbers"),
         ([[1.0, 2.0, 3.0]], TypeError, "bandwidth must be a number"),
         ([1.0, [2.0]], TypeError, "bandwidth must be a number"),
-        ("nobody", ValueError, "'scott', 'silverman', got 'nobody'"),
+        ("nobody", ValueError, "'scott', 'silverman', 'plugin', got 'nobody'"),
         ("1.0", ValueError, "bandwidth must be a number"),
         (None, TypeError, "bandwidth must be a number"),
         (True, TypeError, "bandwidth must be a number"),

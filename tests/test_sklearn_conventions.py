@@ -26,6 +26,9 @@ from sklearn.utils.estimator_checks import estimator_checks_generator, parametri
 
 from regard.estimators import (
     AveragePoolingRegressor,
+    KernelClassifier,
+    KernelRegressor,
+    LocalLinearRegressor,
     NadarayaWatsonClassifier,
     NadarayaWatsonRegressor,
     NearestKeyRegressor,
@@ -37,11 +40,14 @@ ESTIMATORS = [
     NearestKeyRegressor(),
     NadarayaWatsonRegressor(),
     NadarayaWatsonClassifier(),
+    LocalLinearRegressor(),
+    KernelRegressor(),
+    KernelClassifier(),
     NadarayaWatsonRegressor(kernel="laplace", bandwidth="silverman", engine="reference"),
     NadarayaWatsonRegressor(kernel="triweight", bandwidth=5.0, empty="raise"),
     NadarayaWatsonClassifier(kernel="triweight", bandwidth=5.0, empty="prior"),
 ]
-every_estimator = pytest.mark.parametrize("estimator", ESTIMATORS[:4], ids=lambda e: type(e).__name__)
+every_estimator = pytest.mark.parametrize("estimator", ESTIMATORS[:7], ids=lambda e: type(e).__name__)
 
 X = np.random.default_rng(0).normal(size=(40, 3))
 Y = np.sin(X[:, 0]) + X[:, 1]

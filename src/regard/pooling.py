@@ -6,17 +6,16 @@ The walk of the data, once down and once up: check (``problem``) → decide (``p
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from regard import engines
 from regard.partial import Finished, finish
 from regard.planner import Plan, plan
 from regard.problem import Problem, build, matrix
+from regard.runner import available_threads, run_moments, run_weights
 from regard.scores import Score
 
 Array = NDArray[Any]
@@ -102,7 +101,7 @@ def attention_weights(
     no_columns = np.empty((keys.shape[0], 0), np.float32)
     problem = build(queries, keys, no_columns, score, mask=mask, sample_weight=sample_weight, exclude=exclude)
     dtype = queries.dtype if queries.dtype.kind == "f" else np.dtype(np.float64)
-    weights = _weights(problem, engine).astype(dtype, copy=False)
+    weights = run_weights(problem, engine).astype(dtype, copy=False)
     if problem.kept is None:
         return weights
     out = np.zeros((queries.shape[0], keys.shape[0]), dtype)
@@ -141,55 +140,17 @@ def explain_plan(
     return plan(problem.sketch(), engine, available_threads())
 
 
-def available_threads() -> int:
-    """Cores this process may use, fewer if NUMBA_NUM_THREADS or OMP_NUM_THREADS says so (joblib sets both)."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    for name in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS"):
-        limit = os.environ.get(name, "")
-        if limit.isdigit() and int(limit) > 0:
-            cores = min(cores, int(limit))
-    return cores
-
-
 def _averages(problem: Problem, engine: str) -> Finished:
-    """Run the plan's steps, each on the queries the one before could not vouch for; stay inside the hull."""
+    """Normalised moments of degree 0, inside the hull of the columns."""
     columns, shrink = _shrunk(problem.columns)
-    problem = replace(problem, columns=columns)
-    output = np.zeros((problem.query.shape[0], columns.shape[1]))
-    logsumexp = np.full(problem.query.shape[0], -np.inf)
-    steps = plan(problem.sketch(), engine, available_threads()).steps
-    if problem.key.shape[0] == 0:
-        return Finished(output, logsumexp)
-    rows = np.arange(problem.query.shape[0])
-    for number, step in enumerate(steps):
-        if not rows.size:
-            break
-        part = replace(problem if rows.size == len(output) else problem.take(rows), score=step.score)
-        outcome = engines.load(step.engine).moments(part, step)
-        done = finish(outcome.partial)
-        output[rows] = done.output
-        # A later step answers for scores below every finite number; ``pool`` clips them to the lowest one.
-        logsumexp[rows] = done.logsumexp + problem.weight_shift if number == 0 else np.finfo(np.float64).min
-        rows = rows[outcome.uncertified] if outcome.uncertified is not None else rows[:0]
+    partial, limit = run_moments(replace(problem, columns=columns), engine)
+    output, logsumexp = finish(partial)
+    # ``pool`` clips what the limit stands for to the lowest number of its dtype.
+    logsumexp = np.where(limit, np.finfo(np.float64).min, logsumexp + problem.weight_shift)
     attended = logsumexp > -np.inf
-    low, high = columns.min(axis=0), columns.max(axis=0)
-    output[attended] = np.clip(output[attended], low, high)
+    if attended.any():
+        output[attended] = np.clip(output[attended], columns.min(axis=0), columns.max(axis=0))
     return Finished(output * shrink, logsumexp)
-
-
-def _weights(problem: Problem, engine: str) -> Array:
-    out = np.zeros((problem.query.shape[0], problem.key.shape[0]))
-    steps = plan(problem.sketch(), engine, available_threads()).steps
-    if not out.size:
-        return out
-    rows = np.arange(out.shape[0])
-    for step in steps:
-        part = replace(problem.take(rows), score=step.score)
-        out[rows], uncertified = engines.load(step.engine).weights(part, step)
-        rows = rows[uncertified] if uncertified is not None else rows[:0]
-        if not rows.size:
-            break
-    return out
 
 
 def _shrunk(columns: Array) -> tuple[Array, Array]:

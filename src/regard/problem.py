@@ -92,12 +92,22 @@ class Outcome(NamedTuple):
 class Adjoint(NamedTuple):
     """The cotangent of an answer, factored so that one scalar per pair is streamed.
 
-    With x = (1, δ) (just 1 at degree 0) the cotangent of a score is weight·(left·x)·(value·v − right·x).
+    With x = (1, δ) (just 1 at degree 0) the cotangent of a score is weight·((left·x)·(value·v − right·x) + plain·x).
     """
 
     left: Array  # (Q, 1) or (Q, 1 + d)
     value: Array  # (Q, P)
     right: Array  # (Q, 1) or (Q, 1 + d)
+    plain: Array | None = None  # (Q, 1) or (Q, 1 + d)
+
+    def take(self, rows: Any) -> Adjoint:
+        """The same for some of the queries only."""
+        plain = None if self.plain is None else self.plain[rows]
+        return Adjoint(self.left[rows], self.value[rows], self.right[rows], plain)
+
+    def astype(self, dtype: DTypeLike) -> Adjoint:
+        plain = None if self.plain is None else self.plain.astype(dtype)
+        return Adjoint(self.left.astype(dtype), self.value.astype(dtype), self.right.astype(dtype), plain)
 
 
 class Gradients(NamedTuple):

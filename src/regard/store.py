@@ -34,10 +34,20 @@ VERSION = 1
 # Only these classes of ``regard`` are ever made from a file.
 KINDS = (
     "AveragePoolingRegressor",
+    "KernelClassifier",
+    "KernelRegressor",
+    "LocalLinearRegressor",
     "NadarayaWatsonClassifier",
     "NadarayaWatsonRegressor",
     "NearestKeyRegressor",
 )
+# Tuples with named fields that a fitted attribute may be: name → module.
+RECORDS = {
+    "Head": "regard.bandwidth.heads",
+    "HeadSearch": "regard.bandwidth.heads",
+    "Scaling": "regard.bandwidth.scaling",
+    "Search": "regard.bandwidth.search",
+}
 _DESCRIPTION = "model.json"
 _SEAL = b"sha256:"
 _HEX = 64
@@ -162,6 +172,12 @@ class _Packer:
         if type(value) is np.ndarray and value.dtype == object:
             items = [self.pack(f"{where}/{number}", item) for number, item in enumerate(value.ravel().tolist())]
             return {"objects": {"shape": list(value.shape), "items": items}}
+        if (
+            type(value).__name__ in RECORDS
+            and isinstance(value, tuple)
+            and type(value) is _record(type(value).__name__)
+        ):
+            return {"record": [type(value).__name__, self.pack(where, tuple(value))]}
         if type(value) in (list, tuple):
             items = [self.pack(f"{where}/{number}", item) for number, item in enumerate(value)]
             return items if type(value) is list else {"tuple": items}
@@ -340,6 +356,9 @@ class _Unpacker:
             return {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}[content]
         if tag == "tuple":
             return tuple(self.unpack(item) for item in content)
+        if tag == "record":
+            name, items = content
+            return _record(name)(*self.unpack(items))
         if tag == "dict":
             return {self.unpack(key): self.unpack(item) for key, item in content}
         if tag == "objects":
@@ -351,6 +370,10 @@ class _Unpacker:
 
 def _resolve(kind: str) -> Any:
     return getattr(import_module("regard"), kind)
+
+
+def _record(name: str) -> Any:
+    return getattr(import_module(RECORDS[name]), name)
 
 
 def _damaged(path: PathLike, reason: str) -> StoreError:

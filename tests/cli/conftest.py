@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from command import HOUSES
+from command import HOUSES, ok
 from regard.data import Table, write_table
 
 
@@ -21,3 +21,10 @@ def here(tmp_path: Path, monkeypatch) -> Path:
     kind = np.where(HOUSES.y > 200.0, "dear", "cheap").astype(object)
     write_table(Table((*columns, "kind"), {**columns, "kind": kind}), "kinds.csv")
     return tmp_path
+
+
+@pytest.fixture
+def model(here: Path, capfd) -> str:
+    """A saved model of the houses, for tests that are not about learning."""
+    ok(capfd, "fit", "houses.csv", "--target", "price", "--out", "m.regard", "--bandwidth", "scott")
+    return "m.regard"

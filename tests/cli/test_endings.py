@@ -76,8 +76,7 @@ def test_79_a_closed_pipe_ends_quietly(lines: int, unbuffered: str, here: Path, 
 
 
 @pytest.mark.parametrize("command", ["fit", "predict"])
-def test_80_ctrl_c_leaves_no_output(command: str, here: Path, capfd) -> None:
-    model = trained(capfd)
+def test_80_ctrl_c_leaves_no_output(command: str, here: Path, model: str, capfd) -> None:
     Path("out.csv").write_text("precious")
     before = files(here)
     arguments = {
@@ -100,8 +99,7 @@ def test_80_ctrl_c_leaves_no_output(command: str, here: Path, capfd) -> None:
 # ---- in this process
 
 
-def test_80_ctrl_c_while_writing(here: Path, capfd, monkeypatch) -> None:
-    model = trained(capfd)
+def test_80_ctrl_c_while_writing(here: Path, model: str, capfd, monkeypatch) -> None:
     before = files(here)
 
     def interrupt(*_: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,32 +11,116 @@ import pytest
 
 import regard
 from command import HOUSES, files, ok, predictions, refused
-from regard.data import read_table, write_table
+from regard.cli import main
+from regard.data import Table, read_table, write_table
 
 
 def test_fit_says_what_it_did_on_stderr(here: Path, capfd) -> None:
     out, err = ok(capfd, "fit", "houses.csv", "--target", "price", "--out", "m.regard")
     assert out == ""
-    assert "NadarayaWatsonRegressor: price from 7 features, 60 rows of houses.csv" in err
-    assert "by the rule scott" in err
+    assert "KernelRegressor: price from 7 features, 60 rows of houses.csv\n" in err
     model = regard.load("m.regard")
-    for name, width in zip(HOUSES.feature_names, model.bandwidth_, strict=True):
-        assert f"  {name:<11}  {width:.4g}\n" in err
+    assert f"leave-one-out R² {model.loo_score_:.4f} (1 is perfect" in err
+    assert "bandwidth at each feature's median, in its own units" in err
+    for name, width, share in zip(HOUSES.feature_names, model.bandwidth_, model.feature_relevance_, strict=True):
+        assert any(line.split()[:3] == [name, f"{width:.4g}", f"{share:.0%}"] for line in err.splitlines())
+    assert f"{len(model.heads_)} heads, mixed:\n" in err
+    for head in model.heads_:
+        assert f"  {head.weight:>4.0%}  " in err
+        assert f"{'a full matrix w' if head.w.ndim == 2 else 'one w per feature'}, ridge {head.ridge:.2g}\n" in err
     assert "saved m.regard" in err
+    assert "Ctrl-C" not in err
     assert files(here) == ["houses.csv", "kinds.csv", "m.regard"]
+
+
+def test_a_rule_is_named(here: Path, capfd) -> None:
+    _, err = ok(capfd, "fit", "houses.csv", "--target", "price", "--out", "m.regard", "--bandwidth", "scott")
+    assert "NadarayaWatsonRegressor: price from 7 features" in err
+    assert "by scott" in err
+    assert "leave-one-out" not in err
+    assert "head" not in err
+
+
+def test_learned_bandwidths(here: Path, capfd) -> None:
+    for criterion in ("loo", "aicc", "gcv"):
+        arguments = ["--target", "price", "--out", "m.regard", "--bandwidth", criterion, "--force"]
+        _, err = ok(capfd, "fit", "houses.csv", *arguments)
+        model = regard.load("m.regard")
+        assert type(model) is regard.NadarayaWatsonRegressor
+        assert f"by {criterion}" in err
+        assert f"leave-one-out R² {model.loo_score_:.4f}" in err
+
+
+def test_features_that_do_not_matter_are_smoothed_out(here: Path, capfd) -> None:
+    rng = np.random.default_rng(0)
+    x, noise = rng.uniform(0.0, 6.0, 80), rng.normal(size=80)
+    table = {"x": x, "noise": noise, "y": np.sin(x), "kind": np.where(x < 3.0, "low", "high").astype(object)}
+    write_table(Table(tuple(table), table), "t.csv")
+    for target, more in (("y", []), ("y", ["--bandwidth", "loo"]), ("kind", [])):
+        arguments = ["--target", target, "--features", "x,noise", "--out", "m.regard", "--force", *more]
+        _, err = ok(capfd, "fit", "t.csv", *arguments)
+        line = next(line for line in err.splitlines() if line.startswith("  noise "))
+        assert "0% (smoothed out" in line
+        assert "100%\n" in err
 
 
 def test_fit_is_the_library_fit(here: Path, capfd) -> None:
     arguments = ["--features", "area, age", "--kernel", "tricube", "--bandwidth", "60,40"]
     ok(capfd, "fit", "houses.csv", "--target", "price", "--out", "m.regard", *arguments)
     model = regard.load("m.regard")
-    assert model.get_params() == {
-        "kernel": "tricube", "bandwidth": [60.0, 40.0], "empty": "nearest", "engine": "auto", "tol": None,
-    }  # fmt: skip
+    expected = regard.NadarayaWatsonRegressor(kernel="tricube", bandwidth=[60.0, 40.0])
+    assert model.get_params() == expected.get_params()
     assert model.feature_names_in_.tolist() == ["area", "age"]
     assert np.array_equal(model.key_, HOUSES.X[:, :2])
     assert np.array_equal(model.value_, HOUSES.y)
     assert model.sample_weight_ is None
+
+
+def test_fit_learns_as_the_library_does(here: Path, capfd) -> None:
+    ok(capfd, "fit", "houses.csv", "--target", "price", "--out", "m.regard")
+    expected = regard.KernelRegressor().fit(HOUSES.X, HOUSES.y)
+    assert np.array_equal(predictions("m.regard"), expected.predict(HOUSES.X))
+
+
+def test_ctrl_c_while_learning_keeps_the_best_so_far(here: Path, capfd, monkeypatch) -> None:
+    from regard.bandwidth import heads
+
+    walks, walked = heads._walks, []
+
+    def interrupted(*arguments: Any) -> Any:
+        if len(walked) == 2:
+            raise KeyboardInterrupt
+        walked.append(walks(*arguments))
+        return walked[-1]
+
+    monkeypatch.setattr(heads, "_walks", interrupted)
+    _, err = ok(capfd, "fit", "houses.csv", "--target", "price", "--out", "m.regard")
+    assert "stopped early by Ctrl-C: this is the best so far\n" in err
+    assert regard.load("m.regard").search_.interrupted
+
+
+def test_ctrl_c_before_there_is_anything(here: Path, capfd, monkeypatch) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("regard.bandwidth.heads._walks", interrupt)
+    before = files(here)
+    assert main(["fit", "houses.csv", "--target", "price", "--out", "m.regard"]) == 130
+    assert capfd.readouterr().err == "regard: stopped\n"
+    assert files(here) == before
+
+
+@pytest.mark.parametrize("more", [[], ["--bandwidth", "loo"], ["--bandwidth", "3"]])
+def test_a_bar_on_a_terminal(more: list[str], here: Path, capfd, monkeypatch) -> None:
+    """rich takes this variable for a terminal; the bar says how many evaluations there were and the least error."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "120")
+    _, err = ok(capfd, "fit", "houses.csv", "--target", "price", "--out", "m.regard", *more)
+    assert ("Learning from 60 rows" in err) == (more != ["--bandwidth", "3"])
+    if hasattr(regard.load("m.regard"), "search_"):
+        search = regard.load("m.regard").search_
+        assert re.search(r"[0-9]+ evaluations, error [0-9.e+]+, least [0-9.e+]+", err)
+        assert f"{search.evaluations} evaluations" in err
 
 
 @pytest.mark.parametrize(
@@ -57,14 +142,17 @@ def test_whole_weights_stay_whole(cells: tuple[str, ...], kind: str, here: Path,
 
 def test_a_text_target_makes_a_classifier(here: Path, capfd) -> None:
     _, err = ok(capfd, "fit", "kinds.csv", "--target", "kind", "--out", "m.regard")
-    assert "NadarayaWatsonClassifier: kind (2 classes)" in err
+    assert "KernelClassifier: kind (2 classes)" in err
+    assert "leave-one-out log-loss" in err
     assert regard.load("m.regard").classes_.tolist() == ["cheap", "dear"]
 
 
 def test_a_constant_feature_is_reported(here: Path, capfd) -> None:
     Path("c.csv").write_text("x,same,y\n1,7,1\n2,7,2\n3,7,3\n")
-    _, err = ok(capfd, "fit", "c.csv", "--target", "y", "--out", "m.regard")
-    assert "  same  inf (does not vary, ignored)\n" in err
+    for more in ([], ["--bandwidth", "loo"], ["--bandwidth", "scott"]):
+        _, err = ok(capfd, "fit", "c.csv", "--target", "y", "--out", "m.regard", "--force", *more)
+        line = next(line for line in err.splitlines() if line.startswith("  same "))
+        assert line.split(maxsplit=3) == ["same", "inf", "0%", "(does not vary, ignored)"]
 
 
 def test_parquet_goes_in_and_out(here: Path, capfd) -> None:
@@ -87,7 +175,10 @@ REFUSED_FITS = [
     (["houses.csv", "--target", "price", "--sample-weight", "price"], "is also the target"),
     (["houses.csv", "--target", "price", "--sample-weight", "n"], "has no column 'n'"),
     (["houses.csv", "--target", "price", "--features", "age", "--sample-weight", "age"], "--sample-weight"),
-    (["houses.csv", "--target", "price", "--kernel", "square"], "kernel must be one of 'gaussian'"),
+    (["houses.csv", "--target", "price", "--kernel", "square", "--bandwidth", "1"], "kernel must be one of 'gaussian'"),
+    (["houses.csv", "--target", "price", "--kernel", "boxcar"], "a kernel of your own needs --bandwidth too"),
+    (["kinds.csv", "--target", "kind", "--bandwidth", "aicc"], "'aicc' is for regression; use 'loo'"),
+    (["one.csv", "--target", "y"], "needs rows to leave out and others to look at, got 1 row"),
     (["houses.csv", "--target", "price", "--bandwidth", "0"], "bandwidth must be"),
     (["houses.csv", "--target", "price", "--bandwidth", "nan"], "bandwidth must be"),
     (["houses.csv", "--target", "price", "--bandwidth", "1,2"], "bandwidth has 2 numbers but X has 7"),
@@ -109,6 +200,7 @@ REFUSED_FITS = [
 
 @pytest.mark.parametrize(("arguments", "words"), REFUSED_FITS)
 def test_fits_that_are_refused(arguments: list[str], words: str, here: Path, capfd) -> None:
+    Path("one.csv").write_text("x,y\n1,2\n")
     Path("only.csv").write_text("y\n1\n2\n")
     Path("zero.csv").write_text("x,y,n\n1,1,0\n2,2,0\n")
     Path("negative.csv").write_text("x,y,n\n1,1,-1\n2,2,1\n")

@@ -6,15 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from command import ok, refused, rows, trained
+from command import ok, refused, rows
 
 # ---- 77: outputs
 
 
 @pytest.mark.parametrize("command", ["fit", "predict", "attend"])
 @pytest.mark.parametrize("taken", ["file", "link", "dangling link"])
-def test_77_what_is_there_stays_without_force(command: str, taken: str, here: Path, capfd) -> None:
-    model = trained(capfd)
+def test_77_what_is_there_stays_without_force(command: str, taken: str, here: Path, model: str, capfd) -> None:
     out = here / "out.csv"
     (here / "precious").write_text("precious")
     if taken == "file":
@@ -36,8 +35,7 @@ def test_77_what_is_there_stays_without_force(command: str, taken: str, here: Pa
     assert not (here / "nowhere").exists()
 
 
-def test_77_inputs_are_never_overwritten(here: Path, capfd) -> None:
-    model = trained(capfd)
+def test_77_inputs_are_never_overwritten(here: Path, model: str, capfd) -> None:
     Path("link.csv").symlink_to("houses.csv")
     before = Path("houses.csv").read_bytes()
     for arguments in (
@@ -49,8 +47,7 @@ def test_77_inputs_are_never_overwritten(here: Path, capfd) -> None:
     assert Path("houses.csv").read_bytes() == before
 
 
-def test_77_outputs_that_cannot_be(here: Path, capfd) -> None:
-    model = trained(capfd)
+def test_77_outputs_that_cannot_be(here: Path, model: str, capfd) -> None:
     (here / "folder.csv").mkdir()
     for out, words in (
         ("folder.csv", "is a directory"),
@@ -60,8 +57,7 @@ def test_77_outputs_that_cannot_be(here: Path, capfd) -> None:
         assert words in refused(capfd, "predict", model, "houses.csv", "--out", out, "--force")
 
 
-def test_a_failed_command_leaves_the_old_output(here: Path, capfd) -> None:
-    model = trained(capfd)
+def test_a_failed_command_leaves_the_old_output(here: Path, model: str, capfd) -> None:
     Path("p.csv").write_text("precious")
     Path("bad.csv").write_text("x\n1\n")
     refused(capfd, "predict", model, "bad.csv", "--out", "p.csv", "--force")

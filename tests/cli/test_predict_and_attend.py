@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import polars
 import pytest
 
 import regard
@@ -20,8 +21,7 @@ def test_predict_writes_one_column_named_after_the_target(here: Path, capfd) -> 
     assert [float(row["price"]) for row in rows(out)] == predictions(model).tolist()
 
 
-def test_columns_are_matched_by_name(here: Path, capfd) -> None:
-    model = trained(capfd)
+def test_columns_are_matched_by_name(here: Path, model: str, capfd) -> None:
     straight, _ = ok(capfd, "predict", model, "houses.csv")
     table = read_table("houses.csv")
     names = (*reversed(table.names[:-1]), "extra")
@@ -31,8 +31,7 @@ def test_columns_are_matched_by_name(here: Path, capfd) -> None:
     assert turned == straight
 
 
-def test_predict_to_a_file_is_predict_to_stdout(here: Path, capfd) -> None:
-    model = trained(capfd)
+def test_predict_to_a_file_is_predict_to_stdout(here: Path, model: str, capfd) -> None:
     out, _ = ok(capfd, "predict", model, "houses.csv")
     for name in ("p.csv", "p.csv.gz"):
         assert ok(capfd, "predict", model, "houses.csv", "--out", name) == ("", "")
@@ -40,8 +39,7 @@ def test_predict_to_a_file_is_predict_to_stdout(here: Path, capfd) -> None:
     assert read_table("p.csv.gz").columns["price"].tolist() == read_table("p.csv").columns["price"].tolist()
 
 
-def test_64_missing_columns_list_those_there_are(here: Path, capfd) -> None:
-    model = trained(capfd)
+def test_64_missing_columns_list_those_there_are(here: Path, model: str, capfd) -> None:
     Path("new.csv").write_text("area,rooms\n1,2\n")
     err = refused(capfd, "predict", model, "new.csv")
     assert "new.csv: lacks 'age', 'distance'" in err
@@ -62,8 +60,7 @@ def test_what_is_no_model(command: str, here: Path, capfd) -> None:
     assert "no such file" in refused(capfd, command, "m.regard", "houses.csv")
 
 
-def test_attend_shows_where_predictions_come_from(here: Path, capfd) -> None:
-    model = trained(capfd)
+def test_attend_shows_where_predictions_come_from(here: Path, model: str, capfd) -> None:
     out, _ = ok(capfd, "attend", model, "houses.csv", "--top", "60")
     found = rows(out)
     assert list(found[0]) == ["query", "rank", "key", "weight", "value", "mass"]
@@ -78,8 +75,20 @@ def test_attend_shows_where_predictions_come_from(here: Path, capfd) -> None:
         assert sum(float(row["weight"]) * float(row["value"]) for row in mine) == pytest.approx(predicted[query])
 
 
-def test_attend_keeps_to_top(here: Path, capfd) -> None:
-    model = trained(capfd)
+@pytest.mark.parametrize(("data", "target"), [("houses.csv", "price"), ("kinds.csv", "kind")])
+def test_attend_mixes_the_heads(data: str, target: str, here: Path, capfd) -> None:
+    loaded = regard.load(trained(capfd, data, target))
+    weights = loaded.attend(polars.DataFrame(HOUSES.X, schema=list(HOUSES.feature_names)))
+    found = rows(ok(capfd, "attend", "m.regard", data, "--top", "2")[0])
+    assert len(loaded.heads_) > 1
+    assert len(found) == 2 * 60
+    for row in found:
+        assert float(row["weight"]) == pytest.approx(weights[int(row["query"]) - 1, int(row["key"]) - 1])
+    best = [float(row["weight"]) for row in found if row["rank"] == "1"]
+    assert best == pytest.approx(weights.max(axis=1))
+
+
+def test_attend_keeps_to_top(here: Path, model: str, capfd) -> None:
     found = rows(ok(capfd, "attend", model, "houses.csv")[0])
     assert len(found) == 5 * 60
     for number in range(0, len(found), 5):

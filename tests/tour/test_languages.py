@@ -13,7 +13,7 @@ from regard.tour import fonts, guide, page, run
 from regard.tour.station import Told, Visit
 from regard.tour.stations import STATIONS
 from regard.tour.text import LANGUAGES, Text
-from story import CJK
+from story import CJK, FIGURES
 
 # One worker runs the tour once per language and all these tests read it.
 pytestmark = pytest.mark.xdist_group("tour")
@@ -42,7 +42,7 @@ def test_answers_and_captions_are_in_both_languages(tours):
     for lang in LANGUAGES:
         html = tours[lang].page.read_text(encoding="utf-8")
         captions = re.findall(r"<figcaption>(.*?)</figcaption>", html)
-        assert len(captions) == len(STATIONS)
+        assert len(captions) == len(FIGURES)
         for words in [*captions, *(row.answer for row in tours[lang].rows)]:
             assert bool(CJK.search(words)) == (lang == "zh"), words
 

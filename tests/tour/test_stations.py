@@ -13,7 +13,7 @@ from regard.tour import TourResult
 from regard.tour.station import Visit
 from regard.tour.stations import STATIONS
 from regard.tour.stations.moredata import REPEATS, SIZES
-from story import NAMES, attention, error
+from story import NAMES, attention, error, left_out
 
 # One worker runs the tour once per language and all these tests read it.
 pytestmark = pytest.mark.xdist_group("tour")
@@ -173,6 +173,11 @@ def test_the_code_on_the_page_runs(station, data):
         "kernel": lambda: 1 / (attention(np.array([2.5]), data.x_train, 4.0) ** 2).sum(),
         "batch": lambda: [[[4.5]], [[14.5]]],
         "softmax": lambda: 0.0,
+        "sharper": lambda: [
+            error(left_out(data.x_train[:, None], data.y_train, w), data.y_train) for w in (1.0, 5.0, 25.0)
+        ],
+        "edges": lambda: 1.0,
+        "shapes": lambda: (2, 2),
     }
     if station.name in expected:
         np.testing.assert_allclose(result, expected[station.name](), rtol=1e-10, atol=1e-14)

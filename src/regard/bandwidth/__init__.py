@@ -1,7 +1,8 @@
 """Bandwidths: how far attention reaches, in the units of the features.
 
-``resolve`` is the one place where an estimator's ``bandwidth`` parameter and its data become numbers; ``rules``
-holds the rules of thumb that need no search. h is the statistician's view, w = 1/h the score's.
+``resolve`` is the one place where an estimator's ``bandwidth`` parameter and its data become numbers, and ``learned``
+where a criterion does; ``rules`` holds the rules of thumb that need no search, ``objective`` the criteria and
+``search`` the search. h is the statistician's view, w = 1/h the score's.
 """
 
 from __future__ import annotations
@@ -11,26 +12,82 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from regard.bandwidth.objective import CRITERIA, Objective, loo_objective
+from regard.bandwidth.plugin import plugin
+from regard.bandwidth.recipe import follow_the_notes
 from regard.bandwidth.rules import RULES, scott, silverman
+from regard.bandwidth.search import Progress, Search, learn
 
 Array = NDArray[Any]
 
-__all__ = ["RULES", "Width", "resolve", "scott", "silverman"]
+__all__ = [
+    "CRITERIA",
+    "OPTIMIZERS",
+    "RULES",
+    "Objective",
+    "Search",
+    "Width",
+    "follow_the_notes",
+    "learn",
+    "learned",
+    "loo_objective",
+    "plugin",
+    "resolve",
+    "scott",
+    "silverman",
+]
+
+OPTIMIZERS = ("lbfgs", "sgd")
 
 
 class Width(NamedTuple):
     """Both views of one choice: numbers when a number was given, otherwise one entry per feature."""
 
-    bandwidth: float | Array  # h > 0, inf where a feature is ignored
-    w: float | Array  # 1/h, 0 where a feature is ignored
+    bandwidth: Any  # h > 0, inf where a feature is ignored; None where w is a matrix
+    w: Any  # 1/h, 0 where a feature is ignored
+    ridge: float = 0.0
+    search: Search | None = None
 
 
-def resolve(bandwidth: Any, X: ArrayLike, *, kernel: str = "gaussian", sample_weight: ArrayLike | None = None) -> Width:
+def learned(
+    objective: Objective,
+    *,
+    metric: str = "feature",
+    optimizer: str = "lbfgs",
+    ridge: float | None = 0.0,
+    start: ArrayLike | None = None,
+    progress: Progress | None = None,
+) -> Width:
+    """The width that an objective likes best, in the units of X.
+
+    ``optimizer`` "sgd" is the notes' recipe from ``start``, "lbfgs" the search; ``ridge`` None is learned too.
+    """
+    if optimizer == "sgd":
+        assert start is not None
+        search = follow_the_notes(objective, start, progress=progress)
+    else:
+        search = learn(objective, metric, ridge=ridge, progress=progress)
+    w = search.w if search.w.ndim else float(search.w)
+    if search.w.ndim == 2:
+        return Width(None, w, search.ridge, search)
+    with np.errstate(divide="ignore"):
+        bandwidth = 1.0 / search.w
+    return Width(bandwidth if search.w.ndim else float(bandwidth), w, search.ridge, search)
+
+
+def resolve(
+    bandwidth: Any,
+    X: ArrayLike,
+    y: ArrayLike | None = None,
+    *,
+    kernel: str = "gaussian",
+    sample_weight: ArrayLike | None = None,
+) -> Width:
     """The bandwidth h and w = 1/h that a ``bandwidth`` parameter means for these data.
 
     Parameters
     ----------
-    bandwidth : number, (d,) numbers, or the name of a rule in ``RULES``
+    bandwidth : number, (d,) numbers, the name of a rule in ``RULES``, or "plugin", which needs y
         Numbers are in the units of X and nothing is rescaled. |bandwidth| is what counts; inf ignores a feature.
     X : (n, d), kernel : a name of ``regard.scores.KERNELS``, sample_weight : (n,)
         What the rules look at; plain numbers do not look at them.
@@ -39,10 +96,13 @@ def resolve(bandwidth: Any, X: ArrayLike, *, kernel: str = "gaussian", sample_we
     -------
     Width(bandwidth, w). *Cost*: O(d), or that of the rule.
 
-    >>> resolve(-2.0, [[0.0], [1.0]])
-    Width(bandwidth=2.0, w=0.5)
+    >>> resolve(-2.0, [[0.0], [1.0]])[:2]
+    (2.0, 0.5)
     """
-    accepted = f"a number, one number per feature, or one of {', '.join(map(repr, RULES))}"
+    accepted = f"a number, one number per feature, or one of {', '.join(map(repr, (*CRITERIA, *RULES, 'plugin')))}"
+    if isinstance(bandwidth, str) and bandwidth == "plugin" and y is not None:
+        h = plugin(X, y, kernel=kernel, sample_weight=sample_weight)
+        return Width(h, 1.0 / h)
     if isinstance(bandwidth, str):
         if bandwidth not in RULES:
             raise ValueError(f"bandwidth must be {accepted}, got {bandwidth!r}")

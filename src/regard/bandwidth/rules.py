@@ -25,7 +25,7 @@ from regard.scores import KERNELS
 
 Array = NDArray[Any]
 
-__all__ = ["RULES", "checked_kernel", "checked_weight", "scott", "silverman"]
+__all__ = ["RULES", "checked_kernel", "checked_weight", "counted_rows", "counts_repetitions", "scott", "silverman"]
 
 
 def scott(X: ArrayLike, *, kernel: str = "gaussian", sample_weight: ArrayLike | None = None) -> Array:
@@ -38,7 +38,7 @@ def scott(X: ArrayLike, *, kernel: str = "gaussian", sample_weight: ArrayLike | 
     >>> scott([[0.0, 7.0], [1.0, 7.0]]).round(3).tolist()
     [0.616, inf]
     """
-    rows, counts, n = _counted(X, sample_weight)
+    rows, counts, n, _ = counted_rows(X, sample_weight)
     return _rule(rows, n, kernel, lambda z, _: _deviation(z, counts, n))
 
 
@@ -52,8 +52,8 @@ def silverman(X: ArrayLike, *, kernel: str = "gaussian", sample_weight: ArrayLik
     >>> silverman([[0.0, 7.0], [1.0, 7.0]]).round(3).tolist()
     [0.342, inf]
     """
-    rows, counts, n = _counted(X, sample_weight)
-    repeated = sample_weight is None or _counts_repetitions(np.asarray(sample_weight))
+    rows, counts, n, _ = counted_rows(X, sample_weight)
+    repeated = sample_weight is None or counts_repetitions(np.asarray(sample_weight))
 
     def spread(z: Array, d: int) -> float:
         deviation = _deviation(z, counts, n)
@@ -98,25 +98,26 @@ def checked_weight(sample_weight: Any, rows: int) -> Array | None:
     return np.array(weight)
 
 
-def _counts_repetitions(weight: Array) -> bool:
+def counts_repetitions(weight: Array) -> bool:
+    """Whether weights are repetitions: their dtype says so."""
     return weight.dtype.kind in "iub"
 
 
-def _counted(X: ArrayLike, sample_weight: ArrayLike | None) -> tuple[Array, Array, float]:
-    """Rows that count (m, d) in float64, how often each (m,), and n = Σ counts."""
+def counted_rows(X: ArrayLike, sample_weight: ArrayLike | None) -> tuple[Array, Array, float, Array]:
+    """Rows that count (m, d) in float64, how often each (m,), n = Σ counts, and their numbers (m,) in X."""
     rows = matrix("X", X).astype(np.float64)
     if not rows.size or not np.isfinite(rows).all():
         raise ValueError("X must hold at least one row and one feature, all of it finite")
     checked_range("X", rows)
     weight = checked_weight(sample_weight, len(rows))
     if weight is None:
-        return rows, np.ones(len(rows)), float(len(rows))
-    kept = weight > 0
+        return rows, np.ones(len(rows)), float(len(rows)), np.arange(len(rows))
+    kept = np.flatnonzero(weight > 0)
     rows, counts = rows[kept], weight[kept].astype(np.float64)
-    if _counts_repetitions(weight):
-        return rows, counts, float(counts.sum())
+    if counts_repetitions(weight):
+        return rows, counts, float(counts.sum()), kept
     relative = counts / counts.max()  # weights of 1e290 must not overflow in their sum
-    return rows, relative / relative.mean(), float(len(rows))
+    return rows, relative / relative.mean(), float(len(rows)), kept
 
 
 def _rule(rows: Array, n: float, kernel: str, spread: Callable[[Array, int], float]) -> Array:

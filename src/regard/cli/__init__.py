@@ -1,4 +1,4 @@
-"""The command ``regard``: fit, predict, attend and tour. It parses, calls the library and prints; no mathematics.
+"""The command ``regard``: fit, predict, attend, diagnose and tour. It parses, calls the library and prints.
 
 Results go to standard output or to the file named by ``--out``; all else (summaries, progress, warnings, errors)
 goes to standard error, errors as one line that starts with ``regard:``. Exit codes:
@@ -9,6 +9,7 @@ goes to standard error, errors as one line that starts with ``regard:``. Exit co
     130  stopped by Ctrl-C; no output is left half-written
     141  whoever read our output has closed the pipe (as in ``| head``); nothing is said
 
+While ``fit`` learns, Ctrl-C keeps the best so far, once there is one, and the command goes on with it.
 Output files appear whole or not at all; one that exists, or is a link, is replaced only with ``--force``.
 """
 

@@ -10,6 +10,8 @@ import typer
 
 from regard.cli.console import say, working
 from regard.cli.inputs import check_distinct, frame, size_in_words
+from regard.cli.progress import learning
+from regard.cli.summary import told
 
 if TYPE_CHECKING:
     from regard.data import Table
@@ -25,8 +27,8 @@ class Fit:
     target: str
     out: str
     features: tuple[str, ...] | None  # None: every column that has no other part
-    kernel: str
-    bandwidth: Bandwidth
+    kernel: str | None
+    bandwidth: Bandwidth | None  # None: the estimators that learn everything
     sample_weight: str | None
     force: bool
 
@@ -37,16 +39,19 @@ class Fit:
 
         check_output(self.out, self.force, StoreError)
         check_distinct(self.out, self.data)
-        with working(f"Reading {self.data}") as now:
+        with working(f"Reading {self.data}"):
             table = read_table(self.data)
             names = self._features(table)
             X, y = frame(table, names), self._target(table)
             weight = None if self.sample_weight is None else table.numbers(self.sample_weight)
-            now(f"Fitting {len(table):,} rows")
-            model = self._estimator(y).fit(X, y, sample_weight=weight)
-            now(f"Saving {self.out}")
+            model = self._estimator(y)
+        with learning(model, f"Learning from {len(table):,} rows"):
+            model.fit(X, y, sample_weight=weight)
+        with working(f"Saving {self.out}"):
             save(model, self.out, metadata={"target": self.target}, force=self.force)
-        self._tell(model, table, names)
+        for line in told(model, names, self.target, f"{len(table):,} rows of {table.source}"):
+            say(line)
+        say(f"saved {self.out} ({size_in_words(self.out)})")
 
     def _features(self, table: Table) -> tuple[str, ...]:
         from regard.data import TableError
@@ -67,23 +72,13 @@ class Fit:
         return table.labels(self.target) if table.is_text(self.target) else table.numbers(self.target)
 
     def _estimator(self, y: Any) -> Any:
-        from regard import NadarayaWatsonClassifier, NadarayaWatsonRegressor
+        import regard
 
-        kind = NadarayaWatsonClassifier if y.dtype == object else NadarayaWatsonRegressor
-        return kind(kernel=self.kernel, bandwidth=self.bandwidth)
-
-    def _tell(self, model: Any, table: Table, names: tuple[str, ...]) -> None:
-        import numpy as np
-
-        widths = np.broadcast_to(model.bandwidth_, len(names))
-        longest = max(map(len, names))
-        goal = f"{self.target} ({len(model.classes_)} classes)" if hasattr(model, "classes_") else self.target
-        rule = f", by the rule {self.bandwidth}" if isinstance(self.bandwidth, str) else ""
-        say(f"{type(model).__name__}: {goal} from {len(names)} features, {len(table):,} rows of {table.source}")
-        say(f"bandwidth of the {self.kernel} kernel, in each feature's own units{rule}:")
-        for name, width in zip(names, widths, strict=True):
-            say(f"  {name:<{longest}}  {'inf (does not vary, ignored)' if np.isinf(width) else f'{width:.4g}'}")
-        say(f"saved {self.out} ({size_in_words(self.out)})")
+        classes = y.dtype == object
+        if self.bandwidth is None:
+            return regard.KernelClassifier() if classes else regard.KernelRegressor()
+        kind = regard.NadarayaWatsonClassifier if classes else regard.NadarayaWatsonRegressor
+        return kind(kernel=self.kernel or "gaussian", bandwidth=self.bandwidth)
 
 
 def command(
@@ -95,17 +90,28 @@ def command(
     features: Annotated[
         str | None, typer.Option(metavar="a,b,c", help="Numeric columns to learn from. Default: all the others.")
     ] = None,
-    kernel: Annotated[str, typer.Option(help="gaussian, epanechnikov, boxcar, tricube, …")] = "gaussian",
     bandwidth: Annotated[
-        str, typer.Option(help="scott, silverman, a number in the features' units, or one number per feature: 1,2.5,10")
-    ] = "scott",
+        str | None,
+        typer.Option(
+            help="One plain Nadaraya-Watson average instead: loo, aicc or gcv learn its bandwidth, scott and silverman "
+            "are rules, numbers are in the features' units, one for all or one for each: 1,2.5,10."
+        ),
+    ] = None,
+    kernel: Annotated[
+        str | None, typer.Option(help="With --bandwidth: gaussian (default), epanechnikov, boxcar, tricube, …")
+    ] = None,
     sample_weight: Annotated[
         str | None,
         typer.Option(metavar="COLUMN", help="Column of weights: whole numbers are repetitions, others importances."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the model file if it exists.")] = False,
 ) -> Fit:
-    """Learn from a table and save the model."""
+    """Learn from a table and save the model.
+
+    How far attention reaches, the scaling of each column and more are learned so that rows left out are predicted
+    best (KernelRegressor, or KernelClassifier where the target is text). Ctrl-C while learning keeps the best so far,
+    once there is one.
+    """
     if out == "-":
         raise typer.BadParameter("a model is a file; it cannot go to standard output", param_hint="--out")
     chosen = None if features is None else _names(features)
@@ -114,7 +120,10 @@ def command(
             raise typer.BadParameter(f"{given!r} is also the column of {option}", param_hint="--features")
     if sample_weight == target:
         raise typer.BadParameter(f"{target!r} is also the target", param_hint="--sample-weight")
-    return Fit(data, target, out, chosen, kernel, _bandwidth(bandwidth), sample_weight, force)
+    if kernel is not None and bandwidth is None:
+        raise typer.BadParameter("a kernel of your own needs --bandwidth too, such as loo", param_hint="--kernel")
+    width = None if bandwidth is None else _bandwidth(bandwidth)
+    return Fit(data, target, out, chosen, kernel, width, sample_weight, force)
 
 
 def _names(text: str) -> tuple[str, ...]:

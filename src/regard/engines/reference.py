@@ -44,13 +44,16 @@ def weights(problem: Problem, step: Step) -> tuple[Array, Array | None]:
     return np.concatenate(rows), _overflowed(problem.score, np.concatenate(peaks))
 
 
-def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, want: frozenset[str]) -> Gradients:  # noqa: ARG001
-    """Gradients through the scores, given the cotangent in ``adjoint``."""
+def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
+    """Gradients through the scores, given the cotangent in ``adjoint``.
+
+    ``partial`` is what ``moments`` returned; its mass may hold more than these keys, whose weights shrink by it.
+    """
     total: dict[str, Any] = {}
     start = 0
     for tile in _tiles(problem, step):
         rows = slice(start, start := start + tile.query.shape[0])
-        part = _pullback(tile, Adjoint(*(a[rows] for a in adjoint)))
+        part = _pullback(tile, partial.peak[rows], partial.mass[rows], adjoint.take(rows))
         for name, grad in part.items():
             if name == "query":
                 total.setdefault(name, []).append(grad)
@@ -128,10 +131,12 @@ def _overflowed(score: Score, peak: Array) -> Array | None:
     return (peak > -np.inf) & (peak <= lowest)
 
 
-def _pullback(problem: Problem, adjoint: Adjoint) -> dict[str, Any]:
-    _, e = _attend(problem)
-    mass = e.sum(axis=1, keepdims=True)
-    alpha = e / np.where(mass > 0.0, mass, 1.0)
+def _pullback(problem: Problem, peak: Array, mass: Array, adjoint: Adjoint) -> dict[str, Any]:
+    top, e = _attend(problem)
+    attended = (mass > 0.0) & (top > -np.inf)
+    # A hard state's peak is a distance, and all who count are at it.
+    rise = np.where(attended & (not isinstance(problem.score, Nearest)), top - np.where(attended, peak, 0.0), 0.0)
+    alpha = e * np.where(attended, np.exp(np.where(attended, rise, 0.0)) / np.where(attended, mass, 1.0), 0.0)[:, None]
     columns, delta = problem.columns.astype(np.float64), _delta(problem)
     query, key = problem.query.astype(np.float64), problem.key.astype(np.float64)
 
@@ -140,6 +145,8 @@ def _pullback(problem: Problem, adjoint: Adjoint) -> dict[str, Any]:
 
     left = alpha * affine(adjoint.left)
     g = left * (adjoint.value @ columns.T - affine(adjoint.right))  # cotangent of each score, (Q, K)
+    if adjoint.plain is not None:
+        g = g + alpha * affine(adjoint.plain)
     grads: dict[str, Any] = {"value": left.T @ adjoint.value}
     score = problem.score
     if isinstance(score, Nearest):

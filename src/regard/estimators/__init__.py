@@ -6,12 +6,17 @@ in reach. One implementation (``base``), thin names.
 
 from regard.estimators.attend import Attention
 from regard.estimators.average import AveragePoolingRegressor
+from regard.estimators.heads import KernelClassifier, KernelRegressor
+from regard.estimators.local_linear import LocalLinearRegressor
 from regard.estimators.nadaraya_watson import NadarayaWatsonClassifier, NadarayaWatsonRegressor
 from regard.estimators.nearest import NearestKeyRegressor
 
 __all__ = [
     "Attention",
     "AveragePoolingRegressor",
+    "KernelClassifier",
+    "KernelRegressor",
+    "LocalLinearRegressor",
     "NadarayaWatsonClassifier",
     "NadarayaWatsonRegressor",
     "NearestKeyRegressor",

@@ -78,6 +78,11 @@ class KeyPooling(BaseEstimator):  # type: ignore[misc]
         self._report(nobody)
         return Attention(shown.index, shown.weight.astype(query.dtype), shown.mass.astype(query.dtype))
 
+    def _query(self, X: Any) -> Array:
+        """X of a fitted estimator, checked."""
+        check_is_fitted(self)
+        return query_array(self, X)
+
     def _check_parameters(self) -> None:
         if self.engine not in ("auto", *ENGINES):
             raise ValueError(f"engine must be one of {', '.join(['auto', *ENGINES])}, got {self.engine!r}")
@@ -88,10 +93,9 @@ class KeyPooling(BaseEstimator):  # type: ignore[misc]
         self.key_, self.value_, self.sample_weight_ = key, value, sample_weight
 
     def _pooled(self, query: Array, value: Array) -> tuple[Array, Array]:
-        """Weighted averages of ``value``, one row per query, and which queries had nobody in reach."""
+        """Answers from ``value``, one row per query, and which queries had nobody in reach."""
         options: dict[str, Any] = {"sample_weight": self.sample_weight_, "engine": self.engine, "tol": self.tol}
-        output, logsumexp = pool(query, self.key_, value, self.attention_score_, **options)
-        nobody = np.isneginf(logsumexp)
+        output, nobody = self._averages(query, value)
         if nobody.any():
             instead = self._instead()
             if instead is None:
@@ -100,13 +104,18 @@ class KeyPooling(BaseEstimator):  # type: ignore[misc]
                 output[nobody] = pool(query[nobody], self.key_, value, instead, **options).output
         return output, nobody
 
+    def _averages(self, query: Array, value: Array) -> tuple[Array, Array]:
+        """Weighted averages of ``value``, 0 where nobody is in reach, and where that is."""
+        options: dict[str, Any] = {"sample_weight": self.sample_weight_, "engine": self.engine, "tol": self.tol}
+        output, logsumexp = pool(query, self.key_, value, self.attention_score_, **options)
+        return output, np.isneginf(logsumexp)
+
     def _weights(self, query: Array) -> tuple[Array, Array]:
         """Weights (Q, K), and which queries had nobody in reach."""
         options: dict[str, Any] = {"sample_weight": self.sample_weight_, "engine": self.engine}
         weights = attention_weights(query, self.key_, self.attention_score_, **options)
         nobody = np.asarray(~weights.any(axis=1))
-        instead = self._instead()
-        if nobody.any() and instead is not None:
+        if nobody.any() and (instead := self._instead()) is not None:
             weights[nobody] = attention_weights(query[nobody], self.key_, instead, **options)
         return weights, nobody
 

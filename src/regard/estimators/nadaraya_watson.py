@@ -1,4 +1,4 @@
-"""Nadaraya–Watson: attention pooling with a kernel of a given bandwidth, for numbers and for classes."""
+"""Nadaraya–Watson: attention pooling with a kernel of a given or learned bandwidth, for numbers and for classes."""
 
 from __future__ import annotations
 
@@ -8,54 +8,38 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from regard.bandwidth import resolve
-from regard.bandwidth.rules import checked_kernel, checked_weight
-from regard.estimators.base import Array, KeyPooling, KeyPoolingRegressor
+from regard.bandwidth.rules import checked_weight
+from regard.estimators.base import Array, KeyPoolingRegressor
+from regard.estimators.callbacks import CallbackSupportMixin, with_callbacks
+from regard.estimators.classes import numbered, onehot
 from regard.estimators.inputs import query_array, training_arrays
-from regard.scores import RADIAL, Radial
+from regard.estimators.kernel_pooling import KernelPooling
 
 
-class KernelPooling(KeyPooling):
-    """Parameters and widths that the regressor and the classifier share."""
+class KernelPoolingRegressor(CallbackSupportMixin, KeyPoolingRegressor, KernelPooling):  # type: ignore[misc]
+    """``fit`` of the regressors with a kernel."""
 
-    bandwidth_: Any  # float or (d,)
-    w_: Any  # float or (d,)
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+        """Remember the training rows and, unless it was given, learn the bandwidth.
 
-    _EMPTY: tuple[str, ...] = ("nearest", "nan", "raise")
+        Parameters
+        ----------
+        X : (K, d) array or dataframe, y : (K,) or (K, P) numbers
+        sample_weight : (K,), not negative. Integers count repetitions, floats are importances; 0 deletes the row.
+        groups : (K,) labels. While learning, rows of one group do not see each other.
 
-    def __init__(
-        self,
-        kernel: str = "gaussian",
-        bandwidth: Any = "scott",
-        empty: str = "nearest",
-        engine: str = "auto",
-        tol: float | None = None,
-    ) -> None:
-        self.kernel = kernel
-        self.bandwidth = bandwidth
-        self.empty = empty
-        self.engine = engine
-        self.tol = tol
-
-    @property
-    def attention_score_(self) -> Radial:
-        """The score between a row of X and a training row: ``kernel`` at ``w_``."""
-        check_is_fitted(self)
-        return RADIAL[checked_kernel(self.kernel)](self.w_)
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        checked_kernel(self.kernel)
-        if self.empty not in self._EMPTY:
-            raise ValueError(f"empty must be one of {', '.join(map(repr, self._EMPTY))}, got {self.empty!r}")
-
-    def _remember(self, key: Array, value: Array, sample_weight: Array | None) -> None:
-        width = resolve(self.bandwidth, key, kernel=self.kernel, sample_weight=sample_weight)
-        super()._remember(key, value, sample_weight)
-        self.bandwidth_, self.w_ = width
+        Returns
+        -------
+        self. *Cost*: O(K·d) with a bandwidth given; learning it takes some 50 passes of O(K²·d) each.
+        """
+        self._check_parameters()
+        key, value = training_arrays(self, X, y, labels=False)
+        self._learn(key, value, checked_weight(sample_weight, len(key)), groups)
+        return self
 
 
-class NadarayaWatsonRegressor(KeyPoolingRegressor, KernelPooling):
+class NadarayaWatsonRegressor(KernelPoolingRegressor):
     """A weighted average of y in which near training rows count most.
 
     predict(x) = Σ_k K(‖w∘(x − x_k)‖) y_k / Σ_k K(‖w∘(x − x_k)‖), w = 1/bandwidth
@@ -63,19 +47,28 @@ class NadarayaWatsonRegressor(KeyPoolingRegressor, KernelPooling):
     Parameters
     ----------
     kernel : a name of ``regard.scores.KERNELS``: "gaussian", "epanechnikov", "boxcar", …
-    bandwidth : number, (d,) numbers, "scott" or "silverman"
+    bandwidth : "loo", "gcv", "aicc", number, (d,) numbers, "scott", "silverman" or "plugin"
+        "loo" learns it: every row is answered by all others, and the bandwidth is the one with the least squared error.
+        "gcv" and "aicc" charge for degrees of freedom instead. Features are compared in units of their spread, so
+        that the units of X do not matter; the result is in the units of X.
         Numbers are in the units of X: nothing is rescaled. |bandwidth| is what counts, and inf ignores a feature.
         Rules give one number per feature, widened so that all kernels smooth alike; a constant feature is ignored.
         See ``regard.bandwidth.rules``.
+    metric : "feature" learns one w per feature, "scalar" one for all, "full" a matrix (d, d).
+    optimizer : "lbfgs", or "sgd" for the notes' recipe: five steps of plain gradient descent from a random w.
     empty : "nearest", "nan" or "raise"
         What a row of X gets with no training row in reach (only kernels that end at the bandwidth have such rows):
         the nearest one's y with a warning, NaN, or an error.
     engine : "auto", or the name of an engine of ``regard.pool``, which then never falls back to another.
     tol : share of its attention mass a query may lose, see ``regard.pool``.
+    random_state : seed of the random w that "sgd" starts from.
 
     Attributes
     ----------
-    bandwidth_, w_ : h and 1/h, numbers where a number was given, otherwise (d,).
+    bandwidth_, w_ : h and 1/h, numbers for one w, otherwise (d,); a matrix has ``w_`` only.
+    feature_relevance_ : (d,) share of each feature in deciding what is near.
+    search_ : where a bandwidth was learned, what happened: path, evaluations, smoothed-out features, …
+    loo_predictions_, loo_score_ : there too, every row as the others predict it, and the R² of that.
     key_, value_, sample_weight_ : the training rows, (K, d), (K,) or (K, P), and (K,) or None.
     n_features_in_, feature_names_in_ : what ``fit`` saw; names only where X is a dataframe with text names.
 
@@ -87,14 +80,15 @@ class NadarayaWatsonRegressor(KeyPoolingRegressor, KernelPooling):
     """
 
 
-class NadarayaWatsonClassifier(ClassifierMixin, KernelPooling):  # type: ignore[misc]
+class NadarayaWatsonClassifier(CallbackSupportMixin, ClassifierMixin, KernelPooling):  # type: ignore[misc]
     """Class probabilities: the share of attention that the training rows of each class hold.
 
     P(class c | x) = Σ_{k: y_k = c} K(‖w∘(x − x_k)‖) / Σ_k K(‖w∘(x − x_k)‖), w = 1/bandwidth
 
     Parameters
     ----------
-    kernel, bandwidth, engine, tol : as in ``NadarayaWatsonRegressor``.
+    kernel, bandwidth, metric, optimizer, engine, tol, random_state : as in ``NadarayaWatsonRegressor``. "loo" goes by
+        the log-loss of left-out probabilities, with a pinch of the class frequencies; "gcv" and "aicc" are for numbers.
     empty : "nearest", "prior", "nan" or "raise"
         What a row of X gets with no training row in reach: the nearest one's class with a warning, the class
         frequencies with a warning, NaN probabilities (``predict`` is then an error), or an error.
@@ -102,7 +96,9 @@ class NadarayaWatsonClassifier(ClassifierMixin, KernelPooling):  # type: ignore[
     Attributes
     ----------
     classes_ : the labels that occur with a weight above zero, sorted.
-    bandwidth_, w_ : h and 1/h, numbers where a number was given, otherwise (d,).
+    bandwidth_, w_, feature_relevance_, search_ : as in ``NadarayaWatsonRegressor``.
+    loo_predictions_, loo_score_ : where a bandwidth was learned, every row's class probabilities (K, classes) as the
+        others predict them, and minus their log-loss.
     key_, value_, sample_weight_ : the training rows, (K, d), (K,) positions in ``classes_``, and (K,) or None.
     n_features_in_, feature_names_in_ : what ``fit`` saw; names only where X is a dataframe with text names.
 
@@ -116,25 +112,25 @@ class NadarayaWatsonClassifier(ClassifierMixin, KernelPooling):  # type: ignore[
     classes_: Array
     _EMPTY = ("nearest", "prior", "nan", "raise")
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Remember the training rows.
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+        """Remember the training rows and, unless it was given, learn the bandwidth.
 
         Parameters
         ----------
         X : (K, d) array or dataframe, y : (K,) labels, numbers or text
         sample_weight : (K,), not negative. Integers count repetitions, floats are importances; 0 deletes the row.
+        groups : (K,) labels. While learning, rows of one group do not see each other.
 
         Returns
         -------
-        self. *Cost*: O(K·d), a copy of the data.
+        self. *Cost*: O(K·d) with a bandwidth given; learning it takes some 50 passes of O(K²·(d + classes)) each.
         """
         self._check_parameters()
         key, labels = training_arrays(self, X, y, labels=True)
         weight = checked_weight(sample_weight, len(key))
-        classes = np.unique(labels if weight is None else labels[weight > 0])
-        # A deleted row's label may be no class; it then has a number that is never attended to.
-        number = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
-        self._remember(key, number, weight)
+        classes, number = numbered(labels, weight)
+        self._learn(key, number, weight, groups, classes=len(classes))
         self.classes_ = classes
         return self
 
@@ -163,7 +159,12 @@ class NadarayaWatsonClassifier(ClassifierMixin, KernelPooling):  # type: ignore[
 
     def _probability(self, X: Any) -> tuple[Array, Array]:
         check_is_fitted(self)
-        query = query_array(self, X)
-        onehot = np.zeros((len(self.value_), len(self.classes_)), self.key_.dtype)
-        onehot[np.arange(len(self.value_)), self.value_] = 1.0
-        return self._pooled(query, onehot)
+        return self._pooled(query_array(self, X), self._columns().astype(self.key_.dtype))
+
+    def _columns(self) -> Array:
+        return onehot(self.value_, len(self.classes_))
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if isinstance(self.bandwidth, str) and self.bandwidth in ("gcv", "aicc"):
+            raise ValueError(f"bandwidth={self.bandwidth!r} is for regression; use 'loo'")

@@ -1,9 +1,9 @@
 """The adjoint stage: recompute each tile and stream one scalar per pair, the cotangent of its score.
 
-cotangent = weight·(left·x)·(value·v − right·x), x = (1, δ), δ = key − query. ``pull_queries`` sums over keys (for w and
-the queries). ``pull_keys`` sums over queries (for the keys and the values) and sees the roles exchanged: keys along
-the lanes, queries down the tile; so no two threads ever share a sum. Radial sums are raw, Σ c·δ and Σ c·δδᵀ with
-c = cotangent · d log K/d(u²); ``engines.tiled`` applies the chain rule through w.
+cotangent = weight·((left·x)·(value·v − right·x) + plain·x), x = (1, δ), δ = key − query. ``pull_queries`` sums over
+keys (for w and the queries). ``pull_keys`` sums over queries (for the keys and the values) and sees the roles
+exchanged: keys along the lanes, queries down the tile; so no two threads ever share a sum. Radial sums are raw, Σ c·δ
+and Σ c·δδᵀ with c = cotangent · d log K/d(u²); the engines apply the chain rule through w.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ from regard.programs.tiles import (
     pull_hidden,
     reduce,
     reduce_differences,
+    reduce_squares,
 )
 
 
 @program
-def pull_queries(pairs, columns, left, value, right, start, stop, tile_keys, peak, grad_w, grad_query):
+def pull_queries(pairs, columns, left, value, right, plain, start, stop, tile_keys, near, peak, grad_w, grad_query):
     """Add the raw sums over keys for the blocks start … stop.
 
-    columns (K, P); left, right (blocks, 1 or 1 + d, lanes), left divided by the mass; value (blocks, P, lanes); right
-    with its sign turned; grad_w (d, d) Σ c·δδᵀ (only its diagonal unless METRIC), or (1, h) for ADDITIVE; grad_query
-    (blocks, d or h, 2, lanes).
+    columns (K, P); left, right, plain (blocks, 1 or 1 + d, lanes), left and plain divided by the mass, plain without
+    rows where there is none; value (blocks, P, lanes); right with its sign turned; grad_w (d, d) Σ c·δδᵀ (only its
+    diagonal unless METRIC), or (1, h) for ADDITIVE; grad_query (blocks, d or h, 2, lanes), or (blocks, 0, 2, lanes)
+    where a radial score's is not wanted; near (stop − start, tiles) says which tiles each block sees, all if empty.
     """
     lanes = peak.shape[1]
     shape = (tile_keys, lanes)
@@ -40,22 +42,29 @@ def pull_queries(pairs, columns, left, value, right, start, stop, tile_keys, pea
     for j0 in range(0, pairs.keys.shape[0], tile_keys):
         n = min(tile_keys, pairs.keys.shape[0] - j0)
         for block in range(start, stop):
+            if near.size and not near[block - start, j0 // tile_keys]:
+                continue
             _weights(pairs, block, j0, n, peak[block], tile)
             _clear(a, n)
             add_affine(left[block], pairs.queries, block, pairs.keys, j0, n, a)
             expand(value[block], columns, j0, n, b)
             add_affine(right[block], pairs.queries, block, pairs.keys, j0, n, b)
-            _cotangent(tile, a, b, n)
+            _times(a, b, n)
+            if plain.shape[1]:
+                add_affine(plain[block], pairs.queries, block, pairs.keys, j0, n, a)
+            _times(tile, a, n)
             _pull_scores(pairs, block, j0, n, tile, a, grad_w, grad_query[block])
 
 
 @program
-def pull_keys(pairs, share, columns, left, value, right, start, stop, tile_keys, peak, grad_key, grad_value):
+def pull_keys(
+    pairs, share, columns, left, value, right, plain, start, stop, tile_keys, near, peak, grad_key, grad_value
+):
     """Add the raw sums over queries for the blocks start … stop of keys.
 
-    In ``pairs`` the roles are exchanged. share (Q,) = 1/mass; columns (blocks, P, lanes); left, right (Q, 1 or 1 + d)
-    for −δ, right with its sign turned; value (Q, P); grad_key (blocks, d or h, 2, lanes), for −δ;
-    grad_value (blocks, P, 2, lanes).
+    In ``pairs`` the roles are exchanged. share (Q,) = 1/mass; columns (blocks, P, lanes); left, right, plain (Q, 1 or
+    1 + d) for −δ, right with its sign turned, plain without columns where there is none; value (Q, P); grad_key
+    (blocks, d or h, 2, lanes), for −δ; grad_value (blocks, P, 2, lanes).
     """
     lanes = peak.shape[1]
     shape = (tile_keys, lanes)
@@ -64,14 +73,19 @@ def pull_keys(pairs, share, columns, left, value, right, start, stop, tile_keys,
     for i0 in range(0, pairs.keys.shape[0], tile_keys):
         n = min(tile_keys, pairs.keys.shape[0] - i0)
         for block in range(start, stop):
+            if near.size and not near[block - start, i0 // tile_keys]:
+                continue
             _weights(pairs, block, i0, n, peak[block], tile)
             multiply(tile, n, share, i0)
             _clear(a, n)
             add_affine_of_keys(left, pairs.queries, block, pairs.keys, i0, n, a)
             expand(columns[block], value, i0, n, b)
             add_affine_of_keys(right, pairs.queries, block, pairs.keys, i0, n, b)
-            _times(tile, a, n)
-            reduce(tile, n, value, i0, grad_value[block])
+            _times(b, a, n)
+            if plain.shape[1]:
+                add_affine_of_keys(plain, pairs.queries, block, pairs.keys, i0, n, b)
+            _times(a, tile, n)
+            reduce(a, n, value, i0, grad_value[block])
             _times(tile, b, n)
             _pull_scores(pairs, block, i0, n, tile, a, unwanted, grad_key[block])
 
@@ -107,16 +121,22 @@ def _pull_scores(pairs, block, j0, n, tile, spare, grad_w, grad_row):
         squares(pairs, block, j0, n, spare)
     slope(pairs.code, tile.reshape(tile.size)[:size], spare.reshape(spare.size)[:size])
     top = np.int64(0)  # a bare 0 would be a type of its own and compile the callee once more
-    reduce_differences(tile, pairs.queries, block, pairs.keys, j0, n, top, d, top, grad_row)
-    sums = np.empty((d, 2, lanes))
-    for f in range(d if grad_w.size else 0):
+    if grad_row.size:
+        reduce_differences(tile, pairs.queries, block, pairs.keys, j0, n, top, d, top, grad_row)
+    if not grad_w.size:
+        return
+    sums = np.zeros((d, 2, lanes))
+    if pairs.form != METRIC:
+        reduce_squares(tile, pairs.queries, block, pairs.keys, j0, n, sums)
+        for f in range(d):
+            grad_w[f, f] += sums[f].sum()
+        return
+    for f in range(d):
         lean(tile, pairs.queries, block, pairs.keys, j0, n, f, spare)
-        last = d if pairs.form == METRIC else f + 1
         sums[:] = 0.0
-        reduce_differences(spare, pairs.queries, block, pairs.keys, j0, n, f, last, top, sums)
-        for g in range(f, last):
-            for i in range(lanes):
-                grad_w[f, g] += sums[g - f, 0, i] + sums[g - f, 1, i]
+        reduce_differences(spare, pairs.queries, block, pairs.keys, j0, n, f, d, top, sums)
+        for g in range(f, d):
+            grad_w[f, g] += sums[g - f].sum()
 
 
 @program
@@ -124,14 +144,6 @@ def _clear(tile, n):
     for j in range(n):
         for i in range(tile.shape[1]):
             tile[j, i] = tile.dtype.type(0)
-
-
-@program
-def _cotangent(tile, a, b, n):
-    widest_lanes()
-    x, y, z = tile.reshape(tile.size), a.reshape(a.size), b.reshape(b.size)
-    for j in range(n * tile.shape[1]):
-        x[j] *= y[j] * z[j]
 
 
 @program

@@ -16,17 +16,19 @@ from regard.programs.tiles import decays, lean, multiply, reduce, reduce_differe
 
 
 @program
-def average_blocks(pairs, columns, degree, start, stop, first, last, tile_keys, peak, sums):
+def average_blocks(pairs, columns, degree, start, stop, first, last, tile_keys, near, peak, sums):
     """Add to peak and sums what the keys first … last give to the blocks start … stop.
 
     peak (blocks, lanes); sums (blocks, M, 2, lanes), where M goes on as in ``regard.problem``; columns (K, 1 + P),
-    the first of ones, for the mass.
+    the first of ones, for the mass; near (stop − start, tiles) says which tiles each block sees, all of them if empty.
     """
     tile = np.empty((tile_keys, peak.shape[1]), pairs.keys.dtype)
     spare = np.empty((tile_keys if degree > 0 else 0, peak.shape[1]), pairs.keys.dtype)
     for j0 in range(first, last, tile_keys):
         n = min(tile_keys, last - j0)
         for b in range(start, stop):
+            if near.size and not near[b - start, (j0 - first) // tile_keys]:
+                continue
             fill(pairs, b, j0, n, tile)
             if not pairs.direct:
                 _raise_peak(pairs, tile, n, peak[b], sums[b])

@@ -12,12 +12,9 @@ from numba.core import cgutils
 from regard.programs.compiled import program
 from regard.programs.lanes import Block, block_program
 
-# Keys whose weights are summed in the working precision before they are added to float64.
-FLUSH = 128
-
 
 @program
-def gaussian_sums(queries, query_labels, keys, key_labels, w, columns, c, cap, start, stop, sums):
+def gaussian_sums(queries, query_labels, keys, key_labels, w, columns, c, cap, start, stop, tile_keys, near, sums):
     """Add to sums (blocks, 2, 2, lanes) what the keys start … stop give to every query.
 
     Σ 2^(c·u²)·columns[0] and Σ 2^(c·u²)·columns[1] over keys, each as a float64 and the rounding error of adding to
@@ -25,13 +22,15 @@ def gaussian_sums(queries, query_labels, keys, key_labels, w, columns, c, cap, s
     rows whose mass comes out tiny are for ``averages`` to redo.
 
     queries (blocks, d, lanes); keys (K, d); w None or (d,); columns (2, K); labels None or (blocks, lanes), (K,):
-    a pair with equal labels does not count.
+    a pair with equal labels does not count; near (blocks, tiles) says which tiles each block sees, all if empty.
     """
     # Up to eight features the queries stay in registers for all keys: a literal number of them for each loop.
     d = keys.shape[1]
-    for s in range(start, stop, FLUSH):
-        e = min(s + FLUSH, stop)
+    for s in range(start, stop, tile_keys):
+        e = min(s + tile_keys, stop)
         for i in range(queries.shape[0]):
+            if near.size and not near[i, (s - start) // tile_keys]:
+                continue
             if d == 1:
                 _gaussian(1, queries, query_labels, i, keys, key_labels, w, columns, c, cap, s, e, sums)
             elif d == 2:

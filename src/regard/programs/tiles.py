@@ -311,16 +311,36 @@ def reduce_differences(tile, queries, number, keys, start, n, first, last, row, 
     """sums[row + i, 0] += Σ_j tile[j]·(key_f − query_f) for the features f = first + i … last, as ``reduce``."""
     f = first
     while f + 4 <= last:
-        _reduce_differences(4, tile, queries, number, keys, start, n, f, row + f - first, sums)
+        _reduce_differences(4, 1, tile, queries, number, keys, start, n, f, row + f - first, sums)
         f += 4
     while f < last:
-        _reduce_differences(1, tile, queries, number, keys, start, n, f, row + f - first, sums)
+        _reduce_differences(1, 1, tile, queries, number, keys, start, n, f, row + f - first, sums)
         f += 1
 
 
-@block_program("tile", "queries", "number", "keys", "start", "n", "f", "row", "sums", literals=("count",), of="tile")
-def _reduce_differences(block: Block, count: int) -> None:
+@program
+def reduce_squares(tile, queries, number, keys, start, n, sums):
+    """sums[f, 0] += Σ_j tile[j]·(key_f − query_f)² for every feature f, as ``reduce``."""
+    f, last = 0, keys.shape[1]
+    while f + 4 <= last:
+        _reduce_differences(4, 2, tile, queries, number, keys, start, n, f, f, sums)
+        f += 4
+    while f < last:
+        _reduce_differences(1, 2, tile, queries, number, keys, start, n, f, f, sums)
+        f += 1
+
+
+@block_program(
+    "tile", "queries", "number", "keys", "start", "n", "f", "row", "sums", literals=("count", "power"), of="tile"
+)
+def _reduce_differences(block: Block, count: int, power: int) -> None:
+    """Sums of tile·(key − query)^power for ``count`` features from f on."""
     builder = block.builder
+
+    def term(total: Any, x: Any, q: Any, k: Any) -> Any:
+        delta = builder.fsub(k, q)
+        return block.fma(x if power == 1 else builder.fmul(x, delta), delta, total)
+
     features = [builder.add(block.value("f"), block.index(i)) for i in range(count)]
     queries = [_query(block, f) for f in features]
     totals = [block.variables(block.real.splat(0.0)) for _ in features]
@@ -328,7 +348,7 @@ def _reduce_differences(block: Block, count: int) -> None:
         tile = block.load(block.data("tile"), block.at(key.index, block.width))
         for f, q, total in zip(features, queries, totals, strict=True):
             k = block.load_everywhere(block.data("keys"), _key_place(block, key.index, "keys", f))
-            block.update(total, lambda s, x, p, k=k: block.fma(x, builder.fsub(k, p), s), tile, q)
+            block.update(total, lambda s, x, p, k=k: term(s, x, p, k), tile, q)
     for i, total in enumerate(totals):
         row = builder.mul(builder.add(block.value("row"), block.index(i)), block.index(2))
         head = block.at(row, block.width)

@@ -60,7 +60,7 @@ def run(
     -------
     TourResult(page, figures, columns, rows)
 
-    *Cost*: a few seconds.
+    *Cost*: some fifteen seconds, and once per machine those of compiling the programs that learn.
     """
     out = Path(out)
     if lang not in LANGUAGES:

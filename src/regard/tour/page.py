@@ -19,9 +19,9 @@ WORDS = {
     "kicker": Text("regard · the tour", "regard · 导览"),
     "heading": Text("Every answer is a weighted average", "每个答案都是加权平均"),
     "lead": Text(
-        "From the plain mean to attention, on fifty points of a curve. Each stop asks one question, draws one picture "
-        "and answers with a number that was computed while this page was made.",
-        "从平均值走到注意力，只用一条曲线上的五十个点。每一站问一个问题，画一张图，"
+        "From the plain mean to attention that learns, mostly on fifty points of a curve. Each stop asks one question, "
+        "draws a picture and answers with a number that was computed while this page was made.",
+        "从平均值走到会学习的注意力，多半只用一条曲线上的五十个点。每一站问一个问题，画出图来，"
         "再用一个数来回答；这些数都是生成本页时当场算出来的。",
     ),
     "contents": Text("Stops", "站点"),

@@ -63,7 +63,7 @@ def tell(visit: Visit) -> Told:
 def _errors(seed: int, power: float) -> Curve:
     """Root of the mean squared error over ``REPEATS`` draws for each size, with h = n^power."""
     errors = np.empty((len(SIZES), REPEATS, 2))
-    # The engine is named so that nobody's first tour waits for a compiler.
+    # Few queries: plain numpy is quick enough.
     for row, n in enumerate(SIZES):
         score = Gaussian(w=1.0 / n**power)
         for draw in range(REPEATS):

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.engines.tiled.jobs import blocks, each
-from regard.engines.tiled.words import frozen, frozen_pairs, packed, unpacked
+from regard.engines.jobs import blocks, each
+from regard.engines.reach import Near
+from regard.engines.words import frozen, frozen_pairs, packed, unpacked
 from regard.partial import Partial
 from regard.planner import Step
 from regard.problem import Adjoint, Gradients, Problem
@@ -20,9 +21,9 @@ Array = NDArray[Any]
 
 
 def sums_over_keys(
-    problem: Problem, pairs: Pairs, step: Step, partial: Partial, adjoint: Adjoint
+    problem: Problem, pairs: Pairs, step: Step, partial: Partial, adjoint: Adjoint, near: Near, only_w: bool
 ) -> tuple[Array, Array]:
-    """Raw sums over keys: for w, and for the (projected) queries."""
+    """Raw sums over keys: for w, and for the (projected) queries; of these no columns if ``only_w``."""
     dtype, lanes = problem.query.dtype, pairs.queries.shape[2]
     share = _share(partial)[:, None]
 
@@ -33,13 +34,15 @@ def sums_over_keys(
         return frozen(laid)
 
     left, value, right = lay(adjoint.left * share), lay(adjoint.value), lay(-adjoint.right)
+    plain = lay(np.zeros((len(share), 0)) if adjoint.plain is None else adjoint.plain * share)
     peak = np.ascontiguousarray(packed(partial.peak[:, None].astype(dtype), lanes)[:, 0])
     columns, size = frozen(problem.columns), pairs.keys.shape[1]
-    grad_query = np.zeros((len(pairs.queries), size, 2, lanes))
+    grad_query = np.zeros((len(pairs.queries), 0 if only_w else size, 2, lanes))
 
     def run(rows: slice) -> Array:
         grad_w = np.zeros((1 if pairs.form == ADDITIVE else size, size))
-        pull_queries(pairs, columns, left, value, right, rows.start, rows.stop, step.key_tile, peak, grad_w, grad_query)
+        where = rows.start, rows.stop, step.key_tile, near(rows)
+        pull_queries(pairs, columns, left, value, right, plain, *where, peak, grad_w, grad_query)
         return grad_w
 
     parts = each(run, blocks(len(pairs.queries), -(-step.query_tile // lanes)), step.threads)
@@ -47,7 +50,7 @@ def sums_over_keys(
 
 
 def sums_over_queries(
-    problem: Problem, pairs: Pairs, step: Step, partial: Partial, adjoint: Adjoint
+    problem: Problem, pairs: Pairs, step: Step, partial: Partial, adjoint: Adjoint, near: Near
 ) -> tuple[Array, Array]:
     """Raw sums over queries: for the (projected) keys, and for the values."""
     dtype, lanes = problem.query.dtype, pairs.queries.shape[2]
@@ -76,27 +79,17 @@ def sums_over_queries(
     own = np.zeros(n_key) if problem.log_weight is None else -problem.log_weight
     peak = np.ascontiguousarray(packed(own[:, None].astype(dtype), lanes)[:, 0])
     turned = np.r_[1.0, np.full(adjoint.left.shape[1] - 1, -1.0)]  # δ is seen from the other side
-    left, right = (frozen((part * turned).astype(dtype)) for part in (adjoint.left, -adjoint.right))
+    nothing = np.zeros((len(adjoint.left), 0))
+    flat = nothing if adjoint.plain is None else adjoint.plain * turned[: adjoint.plain.shape[1]]
+    left, right, plain = (frozen(part.astype(dtype)) for part in (adjoint.left * turned, -adjoint.right * turned, flat))
     value, share = frozen(adjoint.value.astype(dtype)), frozen(_share(partial).astype(dtype))
     columns = frozen(packed(problem.columns, lanes))
     grad_key = np.zeros((len(columns), pairs.keys.shape[1], 2, lanes))
     grad_value = np.zeros((len(columns), problem.columns.shape[1], 2, lanes))
 
     def run(rows: slice) -> None:
-        pull_keys(
-            mirrored,
-            share,
-            columns,
-            left,
-            value,
-            right,
-            rows.start,
-            rows.stop,
-            step.key_tile,
-            peak,
-            grad_key,
-            grad_value,
-        )
+        where = rows.start, rows.stop, step.key_tile, near(rows)
+        pull_keys(mirrored, share, columns, left, value, right, plain, *where, peak, grad_key, grad_value)
 
     each(run, blocks(len(columns), -(-step.query_tile // lanes)), step.threads)
     key, values = (unpacked(grad.sum(axis=2), n_key) for grad in (grad_key, grad_value))

@@ -1,10 +1,10 @@
-"""The exact workhorse: compiled programs over tiles of pairs, threaded, float32 and float64, every score.
+"""Passes of the compiled programs over the pairs of a problem: all of them, or those that a ``Reach`` says count.
 
 A Gaussian score with one value column takes the fused program (no peak, sums in registers); rows whose mass comes
 out tiny, and every other problem, take the split path: scores of a row of pairs, then the reduction.
 
 Each job is a block of queries against a shard of keys. Jobs are cut by size alone and merged in order, so neither
-threads nor their timing change a bit of the answer. *Cost*: O(Q·K·d) time; O(Q + K) memory and a tile per thread.
+threads nor their timing change a bit of the answer.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.engines.tiled.gradients import chain_rule, no_gradients, sums_over_keys, sums_over_queries
-from regard.engines.tiled.jobs import blocks, each, jobs_of
-from regard.engines.tiled.words import (
+from regard.engines.gradients import chain_rule, no_gradients, sums_over_keys, sums_over_queries
+from regard.engines.jobs import blocks, each, jobs_of
+from regard.engines.reach import EVERY_TILE, Near, Reach, every_tile
+from regard.engines.words import (
     doubled,
     frozen,
     in_score_units,
@@ -27,7 +28,6 @@ from regard.engines.tiled.words import (
     packed,
     pairs_of,
     unpacked,
-    working,
 )
 from regard.partial import Partial, empty, merge_all
 from regard.planner import Step
@@ -44,23 +44,22 @@ Array = NDArray[Any]
 FEWEST_FUSED = 32
 
 
-def moments(problem: Problem, step: Step) -> Outcome:
+def moments(problem: Problem, step: Step, reach: Reach | None = None) -> Outcome:
     """Attention moments of every query, and the queries so far away that every score overflowed."""
-    problem = working(problem)
     if not problem.sketch().pairs:
         return Outcome(_nobody(problem))
     if not _can_fuse(problem):
-        return _moments(problem, step)
-    partial = _fused(problem, step)
+        return _moments(problem, step, reach)
+    partial = _fused(problem, step, reach)
     # Too little mass to tell from what was cut off: these rows are done again with a peak of their own.
     again = partial.mass < _least_mass(problem)
     return _redone(Outcome(partial), again, lambda: _moments(doubled(problem.take(np.flatnonzero(again))), step))
 
 
-def _moments(problem: Problem, step: Step) -> Outcome:
+def _moments(problem: Problem, step: Step, reach: Reach | None = None) -> Outcome:
     """By the split path; queries that it cannot tell enough about go on to the next finer arithmetic."""
     pairs = pairs_of(problem)
-    partial = _split(problem, pairs, step)
+    partial = _split(problem, pairs, step, reach)
     again = _too_deep(problem, partial.peak)
     outcome = Outcome(in_score_units(partial, pairs), overflowed(pairs, partial.peak))
     return _redone(outcome, again, lambda: _finer(problem, again, partial.peak, step))
@@ -90,7 +89,7 @@ def _redone(outcome: Outcome, again: Array, redo: Callable[[], Outcome]) -> Outc
 
 def weights(problem: Problem, step: Step) -> tuple[Array, Array | None]:
     """Attention weights (Q, K), zero rows where nobody may attend, and the queries not vouched for."""
-    problem = working(replace(problem, columns=problem.columns[:, :0], degree=0))
+    problem = replace(problem, columns=problem.columns[:, :0], degree=0)
     if not problem.sketch().pairs:
         return np.zeros((len(problem.query), len(problem.key)), problem.query.dtype), None
     pairs = pairs_of(problem)
@@ -131,33 +130,48 @@ def _too_deep(problem: Problem, peak: Array) -> Array:
     return np.asarray(far | ((peak > -np.inf) & (peak < -64.0)) if problem.query.dtype == np.float32 else far)
 
 
-def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
-    """Gradients through the scores; ``partial`` is what ``moments`` returned for the same problem."""
-    problem = working(problem)
-    if not problem.sketch().pairs:
-        return no_gradients(problem, want)
-    pairs = pairs_of(problem)
+def precise(problem: Problem, partial: Partial) -> tuple[Problem, Partial]:
+    """The problem in a precision that holds every weight of its adjoint pass, and its state to match."""
     # A mass too small for float32 goes into the peak, where ``_too_deep`` sees it.
     light = (partial.mass > 0.0) & (partial.mass < 2.0**-60)
     height = np.log(np.where(light, partial.mass, 1.0))
     partial = partial._replace(peak=partial.peak + height, mass=np.where(light, 1.0, partial.mass))
-    if problem.query.dtype == np.float32 and _too_deep(problem, partial.peak).any():
-        pairs = pairs_of(problem := doubled(problem))
+    deep = problem.query.dtype == np.float32 and _too_deep(problem, partial.peak).any()
+    return (doubled(problem) if deep else problem), partial
+
+
+def pullback(
+    problem: Problem,
+    partial: Partial,
+    step: Step,
+    adjoint: Adjoint,
+    want: frozenset[str],
+    over_keys: Near = every_tile,
+    over_queries: Near = every_tile,
+) -> Gradients:
+    """Gradients through the scores, of what ``precise`` returned; two Nears say which tiles the sums run over."""
+    if not problem.sketch().pairs:
+        return no_gradients(problem, want)
+    pairs = pairs_of(problem)
     if pairs.hard:
         # Ties are told by equality, so the peak must come from the very same arithmetic.
         partial = _split(replace(problem, columns=problem.columns[:, :0], degree=0), pairs, step)
     elif pairs.direct:
         # Direct weights are relative to a peak of 0.
         partial = partial._replace(mass=partial.mass * np.exp(np.where(partial.mass > 0, partial.peak, 0.0)))
-    cotangent = Adjoint(*(np.asarray(part, problem.query.dtype) for part in adjoint))
+    cotangent = adjoint.astype(problem.query.dtype)
     raw: dict[str, Any] = {}
     if want & {"w", "query"}:
-        raw["w"], raw["query"] = sums_over_keys(problem, pairs, step, partial, cotangent)
+        # Other gradients of w are made of those of the queries.
+        only_w = "query" not in want and isinstance(problem.score, Radial)
+        raw["w"], raw["query"] = sums_over_keys(problem, pairs, step, partial, cotangent, over_keys, only_w)
+        if only_w:
+            del raw["query"]
     if want & {"key", "value"} or (isinstance(problem.score, Additive) and "w" in want):
         raw["key"], raw["value"] = (
             (np.zeros(problem.key.shape), _hard_values(problem, step, cotangent))
             if pairs.hard
-            else sums_over_queries(problem, pairs, step, partial, cotangent)
+            else sums_over_queries(problem, pairs, step, partial, cotangent, over_queries)
         )
     return Gradients(**{name: grad for name, grad in chain_rule(problem, raw).items() if name in want})
 
@@ -185,7 +199,7 @@ def _least_mass(problem: Problem) -> float:
     return float(keys * max(2.0 ** ((30 if size == 4 else 60) - DEEPEST[size]), np.exp(-far_below(keys, width))))
 
 
-def _fused(problem: Problem, step: Step) -> Partial:
+def _fused(problem: Problem, step: Step, reach: Reach | None) -> Partial:
     """Mass and one moment by the fused program, relative to a peak of 0."""
     dtype, score = problem.query.dtype, problem.score
     assert isinstance(score, Gaussian)
@@ -208,7 +222,15 @@ def _fused(problem: Problem, step: Step) -> Partial:
         rows, keys = job
         sums = np.zeros((rows.stop - rows.start, 2, 2, lanes))
         own = None if query_labels is None else query_labels[rows]
-        gaussian_sums(queries[rows], own, key, key_labels, w, columns, c, cap, keys.start, keys.stop, sums)
+
+        def add(near: Array) -> None:
+            where = keys.start, keys.stop, step.key_tile, near
+            gaussian_sums(queries[rows], own, key, key_labels, w, columns, c, cap, *where, sums)
+
+        if reach is None:
+            add(EVERY_TILE)
+        else:
+            reach.visit(rows, lambda: (np.zeros((len(sums), lanes)), sums[:, 0].sum(axis=1)), add)
         return rows, sums.sum(axis=2)
 
     totals = np.zeros((len(queries), 2, lanes))
@@ -218,7 +240,7 @@ def _fused(problem: Problem, step: Step) -> Partial:
     return Partial(np.zeros(len(mass)), mass.copy(), moment[:, None].copy())
 
 
-def _split(problem: Problem, pairs: Pairs, step: Step) -> Partial:
+def _split(problem: Problem, pairs: Pairs, step: Step, reach: Reach | None = None) -> Partial:
     """Moments of any kind, with a running peak unless the weights are direct."""
     dtype = problem.query.dtype
     count, lanes = len(pairs.queries), pairs.queries.shape[2]
@@ -238,7 +260,15 @@ def _split(problem: Problem, pairs: Pairs, step: Step) -> Partial:
             mask=pairs.mask[rows.start * lanes :],
             bias=pairs.bias[rows.start * lanes :],
         )
-        average_blocks(part, columns, problem.degree, 0, len(peak), keys.start, keys.stop, step.key_tile, peak, sums)
+
+        def add(near: Array) -> None:
+            where = 0, len(peak), keys.start, keys.stop, step.key_tile, near
+            average_blocks(part, columns, problem.degree, *where, peak, sums)
+
+        if reach is None:
+            add(EVERY_TILE)
+        else:
+            reach.visit(rows, lambda: (peak, sums[:, 0].sum(axis=1)), add)
         flat = sums.sum(axis=2).transpose(0, 2, 1).reshape(-1, size)
         return rows, keys.start, Partial(peak.astype(np.float64).ravel(), flat[:, 0], flat[:, 1:], pairs.hard)
 

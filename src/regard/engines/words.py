@@ -62,7 +62,7 @@ def pairs_of(problem: Problem, height: Array | None = None) -> Pairs:
         form, w = ADDITIVE, score.w_v
         query, key = query @ score.W_q.T, key @ score.W_k.T
     else:
-        raise TypeError(f"engine 'tiled' does not know the score {type(score).__name__}")
+        raise TypeError(f"no compiled program knows the score {type(score).__name__}")
     lanes = block_lanes(dtype.itemsize)
     whole = np.dtype(f"i{dtype.itemsize}")
     none, nothing = np.empty(0), np.empty((0, 0))
@@ -123,7 +123,8 @@ def packed(rows: Array, lanes: int) -> Array:
 
 def unpacked(blocks: Array, rows: int) -> Array:
     """(blocks, c, lanes) → (Q, c)."""
-    return np.ascontiguousarray(blocks.transpose(0, 2, 1).reshape(-1, blocks.shape[1])[:rows])
+    count, columns, lanes = blocks.shape
+    return np.ascontiguousarray(blocks.transpose(0, 2, 1).reshape(count * lanes, columns)[:rows])
 
 
 def lane_labels(problem: Problem, whole: np.dtype[Any]) -> tuple[Array, Array] | None:

@@ -1,0 +1,169 @@
+"""Heads: several attentions over the same rows, each with its own scaling and metric, mixed by leave-one-out.
+
+No single scaling of the columns and no single metric wins everywhere, and the best by leave-one-out on a few hundred
+rows is often the luckiest. So the finalists all stay: one head for each scaling, with one w per feature and with a
+full matrix, every one a local line whose ridge is learned with it. Their answers are mixed by weights on the simplex
+that make the left-out answers best, held a little towards equal shares (docs/decisions/0007).
+
+With many rows the search looks at a batch of rows as queries, against all rows as keys: a few hundred to choose
+where to start, some thousand to walk down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from regard.bandwidth.objective import Objective
+from regard.bandwidth.scaling import Scaling
+from regard.bandwidth.search import RIDGES, Progress, sharpest
+from regard.bandwidth.shapes import Shape, spreads
+
+Array = NDArray[Any]
+
+# Shares of the plain standard score in the scalings tried.
+SHARES = (1.0, 0.5, 0.0)
+# (w·spread, λ) where walks start.
+STARTS = ((1.0, 0.1), (2.0, 0.01))
+# Rows looked at while choosing a start and while walking, and iterations, where rows are many.
+FEW, SOME = 500, 2000
+FEW_STEPS, STEPS = 12, 30
+# Price of turning away from the features' own axes, over the number of rows looked at.
+TURN_PRICE = 30.0
+# Share of its attention that a row may lose while walking.
+ROUGH = 1e-6
+# Squared errors below this, relative to the variance, are all the same to the search.
+FINEST = 1e-16
+
+
+class Head(NamedTuple):
+    """One attention: ``weight`` is its share in the mix."""
+
+    weight: float
+    share: Array  # (d,)  t of the scaling
+    w: Array  # (d,) or (d, r), in the units of the scaled columns
+    ridge: float
+
+
+class HeadSearch(NamedTuple):
+    """What happened while the heads were learned."""
+
+    value: float  # the criterion of the mix, in the units of y
+    evaluations: int
+    path: Array  # (evaluations,)  the criterion at every evaluation, on the rows looked at
+    interrupted: bool
+
+    def __str__(self) -> str:
+        told = f"criterion {self.value:.6g} after {self.evaluations} evaluations"
+        return told + "; interrupted: the best so far" * self.interrupted
+
+
+class Heads(NamedTuple):
+    """What ``learn_heads`` found."""
+
+    heads: tuple[Head, ...]
+    scaling: Scaling
+    answer: Array  # (n, P)  every row as the others answer it
+    score: float  # of these answers: R², or minus the log-loss
+    search: HeadSearch
+
+
+@dataclass(eq=False)
+class _Trail:
+    progress: Progress | None
+    path: list[float] = field(default_factory=list)
+
+    def add(self, value: float) -> None:
+        self.path.append(value)
+        if self.progress is not None:
+            self.progress(len(self.path), value)
+
+
+class _Place(NamedTuple):
+    value: float
+    parameters: Array
+    ridge: float
+
+
+def learn_heads(X: Array, y: Array, *, seed: int = 0, progress: Progress | None = None, **options: Any) -> Heads:
+    """Learn scaling, metric, bandwidth and degree of every head, and their mix; ``options`` as ``Objective.of``.
+
+    *Cost*: some hundred evaluations of O(min(n, 2,000)·n·d²), and one of O(n²·d²) per head.
+    """
+    trail = _Trail(progress)
+    first = Objective.of(X, y, **options)
+    scaling = Scaling.of(first.key, first.counts)
+    heads: list[Head] = []
+    answers: list[Array] = []
+    interrupted = False
+    try:
+        for t in SHARES:
+            share = np.full(X.shape[1], t)
+            objective = _rescaled(first, scaling(first.key, share))
+            for shape, place in _walks(objective, seed, trail):
+                w = shape.w(place.parameters)
+                answers.append(first.loss.from_units_of_y(objective(w, place.ridge).answer))
+                heads.append(Head(0.0, share, w, place.ridge))
+    except KeyboardInterrupt:
+        if not heads:
+            raise
+        interrupted = True
+    weights = first.loss.mix(np.stack(answers[: len(heads)]), first.counts)
+    answer = np.tensordot(weights, np.stack(answers[: len(heads)]), 1)
+    value = first.in_units_of_y(first.loss(answer, first.rows, first.counts).value)
+    mixed = tuple(head._replace(weight=float(c)) for head, c in zip(heads, weights, strict=True) if c > 0.0)
+    search = HeadSearch(value, len(trail.path), np.array(trail.path), interrupted)
+    answer = first.loss.in_units_of_y(answer)
+    return Heads(mixed, scaling, answer, first.score(answer), search)
+
+
+def _rescaled(objective: Objective, key: Array) -> Objective:
+    return replace(objective, key=key)
+
+
+def _walks(objective: Objective, seed: int, trail: _Trail) -> list[tuple[Shape, _Place]]:
+    """The best w per feature, and the best full matrix from there."""
+    n = len(objective.rows)
+    rng = np.random.default_rng(seed)
+    few = some = rough = replace(objective, tol=ROUGH)
+    if n > SOME:
+        few, some = (rough.looking_at(np.sort(rng.choice(n, size, replace=False))) for size in (FEW, SOME))
+    shape = Shape.of("feature", spreads(objective.key, objective.counts))
+    if not shape.size:
+        return [(shape, _Place(0.0, np.zeros(0), RIDGES[1]))]
+    starts = [_walk(few, shape, shape.start(level), ridge, FEW_STEPS, trail) for level, ridge in STARTS]
+    best = min(starts, key=lambda place: place.value)
+    per_feature = _walk(some, shape, best.parameters, best.ridge, STEPS, trail)
+    if shape.size == 1:
+        return [(shape, per_feature)]
+    full, parameters = shape.turned(per_feature.parameters)
+    return [(shape, per_feature), (full, _walk(some, full, parameters, per_feature.ridge, STEPS, trail))]
+
+
+def _walk(objective: Objective, shape: Shape, start: Array, ridge: float, steps: int, trail: _Trail) -> _Place:
+    """Down the logarithm of the criterion, with a price on turning."""
+    price = TURN_PRICE / len(objective.rows)
+    turns = slice(int(shape.active.sum()), shape.size)
+    learned = objective.degree > 0
+
+    def at(x: Array) -> tuple[float, Array]:
+        parameters = x[: shape.size]
+        found = objective(shape.w(parameters), float(np.exp(x[-1])) if learned else 0.0, gradient=True)
+        trail.add(objective.in_units_of_y(found.value))
+        assert found.w is not None
+        level = found.value + FINEST
+        slope = np.zeros(len(x))
+        slope[: shape.size] = shape.pull(parameters, found.w) / level
+        slope[shape.size :] = found.log_ridge / level
+        slope[turns] += 2.0 * price * x[turns]
+        return float(np.log(level) + price * (x[turns] ** 2).sum()), slope
+
+    bounds = shape.bounds(sharpest(objective)) + [tuple(np.log(RIDGES))] * learned
+    x = np.r_[start, np.log(ridge)] if learned else start
+    options = {"maxiter": steps, "maxcor": 20}
+    found = minimize(at, x, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    return _Place(float(found.fun), found.x[: shape.size], float(np.exp(found.x[-1])) if learned else 0.0)

@@ -1,0 +1,128 @@
+"""Losses: how wrong left-out answers are, and in which direction they should move."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+Array = NDArray[Any]
+
+# How much mixing weights are held to equal shares, in units of the equal mix's squared error.
+EVEN = 0.1
+# Steps of mixing probabilities.
+CREDITS = 100
+
+
+class Loss(NamedTuple):
+    """A mean over rows, and its gradient with respect to every answer."""
+
+    value: float
+    gradient: Array  # (Q, P)
+
+
+@dataclass(frozen=True, eq=False)
+class SquaredError:
+    """Mean squared error of numbers, each output divided by its variance, averaged over outputs.
+
+    Answers are in the units of ``columns``: centred, and of unit variance where y varies at all.
+    """
+
+    columns: Array  # (n, P)
+    centre: Array  # (P,)
+    scale: Array  # (P,)
+
+    @classmethod
+    def of(cls, y: Array, counts: Array) -> SquaredError:
+        y = y[:, None] if y.ndim == 1 else y
+        share = counts / counts.sum()
+        centre = share @ y
+        deviation = y - centre
+        largest = np.abs(deviation).max(axis=0, initial=0.0)
+        unit = np.where(largest > 0.0, largest, 1.0)
+        scale = unit * np.sqrt(share @ (deviation / unit) ** 2)
+        # A mean is rounded: what is left of equal numbers is nothing.
+        varies = largest > 1e-14 * np.abs(centre)
+        scale = np.where(varies, scale, 1.0)
+        return cls(np.where(varies, deviation / scale, 0.0), centre, scale)
+
+    def __call__(self, answer: Array, rows: Array, counts: Array) -> Loss:
+        """Loss of answers (Q, P) for the rows (Q,) that count (Q,) times each."""
+        share = (counts / counts.sum())[:, None]
+        error = answer - self.columns[rows]
+        outputs = len(self.scale)
+        return Loss(float((share * error**2).sum()) / outputs, 2.0 / outputs * share * error)
+
+    @property
+    def unit(self) -> float:
+        """What turns the loss into the units of y²: one output is a plain mean squared error, several have none."""
+        with np.errstate(over="ignore", under="ignore"):
+            return float(self.scale[0] ** 2) if len(self.scale) == 1 else 1.0
+
+    def in_units_of_y(self, answer: Array) -> Array:
+        return np.asarray(self.centre + self.scale * answer)
+
+    def from_units_of_y(self, answer: Array) -> Array:
+        return np.asarray((answer - self.centre) / self.scale)
+
+    def mix(self, answers: Array, counts: Array) -> Array:
+        """Weights (H,) on the simplex for answers (H, n, P) with the least squared error of their mix.
+
+        They are held a little to equal shares: the answers of like heads are too alike to tell who is best.
+        """
+        count = len(answers)
+        share = np.sqrt(counts / counts.sum())[:, None]
+        errors = (share * (answers - self.columns)).reshape(count, -1).T
+        size = max(float(np.linalg.norm(errors.mean(axis=1))), 1e-150)
+        # Non-negative least squares; a heavy last row makes the weights add up to 1.
+        system = np.vstack([errors, np.sqrt(EVEN) * size * np.eye(count), 1e4 * size * np.ones((1, count))])
+        right = np.concatenate([np.zeros(len(errors)), np.full(count, np.sqrt(EVEN) * size / count), [1e4 * size]])
+        weights = nnls(system, right)[0]
+        return np.asarray(weights / weights.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class LogLoss:
+    """Mean −log of the probability given to the right class, after a pinch of the class frequencies.
+
+    p̃ = (n·p + frequency)/(n + 1): a class whose only member is left out is improbable, not impossible.
+    """
+
+    columns: Array  # (n, C) one-hot
+    frequency: Array  # (C,)
+    size: float  # n
+    unit: float = 1.0
+
+    @classmethod
+    def of(cls, labels: Array, classes: int, counts: Array) -> LogLoss:
+        onehot = np.zeros((len(labels), classes))
+        onehot[np.arange(len(labels)), labels] = 1.0
+        return cls(onehot, counts / counts.sum() @ onehot, float(counts.sum()))
+
+    def __call__(self, answer: Array, rows: Array, counts: Array) -> Loss:
+        share = counts / counts.sum()
+        truth = self.columns[rows]
+        smooth = ((self.size * answer + self.frequency) * truth).sum(axis=1) / (self.size + 1.0)
+        gradient = -(share / smooth)[:, None] * truth * (self.size / (self.size + 1.0))
+        return Loss(float(-(share @ np.log(smooth))), gradient)
+
+    def in_units_of_y(self, answer: Array) -> Array:
+        return answer
+
+    def from_units_of_y(self, answer: Array) -> Array:
+        return answer
+
+    def mix(self, answers: Array, counts: Array) -> Array:
+        """Weights (H,) on the simplex for probabilities (H, n, C) with the least log-loss of their mix.
+
+        Each step gives a head the share of the credit that it has in the right classes; no step makes the loss larger.
+        """
+        share = counts / counts.sum()
+        right = ((self.size * answers + self.frequency) * self.columns).sum(axis=2) / (self.size + 1.0)  # (H, n)
+        weights = np.full(len(answers), 1.0 / len(answers))
+        for _ in range(CREDITS):
+            weights = (weights[:, None] * right / (weights @ right)) @ share
+        return np.asarray(weights)

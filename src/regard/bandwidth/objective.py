@@ -1,0 +1,283 @@
+"""The objective: how well every row is answered by the others, as a function of w, with its gradient.
+
+    loo(w) = mean_i loss(y_i, f_{−i}(x_i))
+
+The row itself is left out by identity, before the peak is taken; other rows at the same place stay. Two more criteria
+look at the fit f with the row in it and charge for its degrees of freedom, tr H = Σ_i ∂f_i/∂y_i:
+
+    gcv(w)  = mean (y − f)² / (1 − tr H/n)²,  infinite from tr H = n/2 on
+    aicc(w) = log mean (y − f)² + (1 + tr H/n)/(1 − (tr H + 2)/n)
+
+Weights of integer dtype are repetitions: one of a row's k copies leaves, k − 1 stay, and n = Σk. Weights of floating
+dtype are importances: the row leaves whole. With groups, a whole group leaves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from regard.bandwidth.losses import LogLoss, Loss, SquaredError
+from regard.bandwidth.rules import checked_kernel, checked_weight, counts_repetitions
+from regard.local import Local, fit_local
+from regard.partial import Partial
+from regard.pooling import pool
+from regard.problem import Problem, build, checked_range, matrix, moment_count, relative_weights
+from regard.scores import RADIAL, Gaussian, Nearest, Radial
+
+Array = NDArray[Any]
+
+CRITERIA = ("loo", "gcv", "aicc")
+# Squares of spans of more decades than these would overflow or vanish.
+LINE_DECADES = 150
+
+
+class Evaluation(NamedTuple):
+    """The objective at one w and λ."""
+
+    value: float  # with y scaled to unit variance, see ``Objective.in_units_of_y``
+    w: Array | None  # its gradient, shaped as w; None where not asked for
+    log_ridge: float  # its derivative by log λ
+    answer: Array  # (Q, P)  left-out answers in the units of y, for the rows looked at
+    empty: int  # rows with nobody in reach, answered by the nearest other row
+
+
+@dataclass(frozen=True, eq=False)
+class Objective:
+    """Data, loss and criterion; call it with w to get an Evaluation. Make it by ``Objective.of``."""
+
+    key: Array  # (n, d) float64, rows of weight zero left out
+    loss: SquaredError | LogLoss
+    weight: Array | None  # (n,)
+    counts: Array  # (n,)  how much each row counts in the mean
+    repeated: Array | None  # (n,)  copies of a row beyond the first, where weights are repetitions
+    labels: Array  # (n,)  equal labels do not see each other
+    rows: Array  # (Q,)  rows whose answers are looked at
+    kernel: str
+    degree: int
+    criterion: str
+    engine: str
+    tol: float = 0.0  # share of its attention that a row may lose
+
+    @classmethod
+    def of(
+        cls,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        kernel: str = "gaussian",
+        degree: int = 0,
+        criterion: str = "loo",
+        classes: int | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        engine: str = "auto",
+    ) -> Objective:
+        """Check the data; y is (n,) or (n, P) numbers or, with ``classes``, (n,) numbers of classes."""
+        if criterion not in CRITERIA:
+            raise ValueError(f"criterion must be one of {', '.join(map(repr, CRITERIA))}, got {criterion!r}")
+        key, target = matrix("X", X).astype(np.float64), np.asarray(y)
+        if target.shape[:1] != key.shape[:1]:
+            raise ValueError(f"X has {len(key)} rows but y has {len(target)}")
+        if not (np.isfinite(key).all() and (classes is not None or np.isfinite(target).all())):
+            raise ValueError("X and y must be finite")
+        checked_range("X", key)
+        checked_kernel(kernel)
+        _check_degree(degree, key)
+        if classes is not None:
+            _check_classes(target, classes)
+        weight = checked_weight(sample_weight, len(key))
+        labels = np.arange(len(key)) if groups is None else _group_labels(groups, len(key))
+        if weight is not None:
+            kept = weight > 0
+            key, target, labels, weight = key[kept], target[kept], labels[kept], weight[kept]
+        repeated = None
+        counts = np.ones(len(key))
+        if weight is not None:
+            importance = not counts_repetitions(weight)
+            counts = weight / weight.max() if importance else weight.astype(np.float64)
+            counts = counts / counts.mean() if importance else counts
+            repeated = None if importance or groups is not None else counts - 1.0
+        rows = np.arange(len(key))
+        _require_others(labels, repeated, criterion)
+        loss = (
+            SquaredError.of(target.astype(np.float64), counts)
+            if classes is None
+            else LogLoss.of(target, classes, counts)
+        )
+        return cls(key, loss, weight, counts, repeated, labels, rows, kernel, degree, criterion, engine)
+
+    def looking_at(self, rows: Array) -> Objective:
+        """The same objective as a mean over some of the rows only; all rows stay keys."""
+        return Objective(**{**self.__dict__, "rows": self.rows[rows]})
+
+    def in_units_of_y(self, value: float) -> float:
+        """A value of this objective as the criterion is defined: y was scaled to unit variance before."""
+        with np.errstate(divide="ignore"):
+            return value + float(np.log(self.loss.unit)) if self.criterion == "aicc" else value * self.loss.unit
+
+    def score(self, answer: Array) -> float:
+        """How good left-out answers (n, P) in the units of y are, higher is better: R², or minus the log-loss."""
+        value = self.loss(self.loss.from_units_of_y(answer), self.rows, self.counts[self.rows]).value
+        return -value if isinstance(self.loss, LogLoss) else 1.0 - value
+
+    @property
+    def size(self) -> float:
+        """n, repetitions counted."""
+        return float(self.counts.sum())
+
+    def __call__(self, w: ArrayLike, ridge: float = 0.0, *, gradient: bool = False) -> Evaluation:
+        """The objective at w (scalar, (d,) or (d, r)) and λ, with its gradient if asked for."""
+        score = RADIAL[self.kernel](w)
+        local = self._fit(score, ridge)
+        answer = local.fit.output
+        nobody = local.partial.mass <= 0.0
+        if nobody.any():
+            answer = answer.copy()
+            answer[nobody] = self._nearest(score, nobody)
+        loss = self.loss(answer, self.rows, self.counts[self.rows])
+        value, grad_output, leverage = loss.value, loss.gradient, None
+        if self.criterion != "loo":
+            value, grad_output, leverage = self._penalised(local, loss)
+        grad_w = grad_ridge = None
+        if gradient:
+            grad_w = local.gradients(grad_output, frozenset({"w"}), leverage).w
+            grad_ridge = local.log_ridge(grad_output)
+        return Evaluation(value, grad_w, grad_ridge or 0.0, self.loss.in_units_of_y(answer), int(nobody.sum()))
+
+    def _problem(self, score: Radial) -> Problem:
+        exclude = (self.labels[self.rows], self.labels) if self.criterion == "loo" else None
+        query = self.key[self.rows]
+        options: dict[str, Any] = {"sample_weight": self.weight, "exclude": exclude, "tol": self.tol}
+        return build(query, self.key, self.loss.columns, score, **options)
+
+    def _fit(self, score: Radial, ridge: float) -> Local:
+        own = None
+        if self.repeated is not None and self.criterion == "loo" and self.repeated[self.rows].any():
+            own = self._own()
+        return fit_local(self._problem(score), self.degree, ridge, self.engine, own)
+
+    def _own(self) -> Partial:
+        """The copies of a row that stay when one leaves: at distance 0, so with no δ."""
+        assert self.weight is not None
+        assert self.repeated is not None
+        unit = np.exp(-relative_weights(self.weight.astype(np.float64))[2])
+        mass = self.repeated[self.rows] * unit
+        count = moment_count(self.loss.columns.shape[1], self.key.shape[1], 2 * self.degree)
+        moments = np.zeros((len(mass), count))
+        moments[:, : self.loss.columns.shape[1]] = mass[:, None] * self.loss.columns[self.rows]
+        return Partial(np.where(mass > 0.0, 0.0, -np.inf), mass, moments)
+
+    def _nearest(self, score: Radial, nobody: Array) -> Array:
+        rows = self.rows[nobody]
+        exclude = (self.labels[rows], self.labels)
+        limit = Nearest(score.w) if score.w.any() else Gaussian(0.0)
+        pooled = pool(
+            self.key[rows],
+            self.key,
+            self.loss.columns,
+            limit,
+            sample_weight=self.weight,
+            exclude=exclude,
+            engine=self.engine,
+        )
+        return pooled.output
+
+    def _penalised(self, local: Local, loss: Loss) -> tuple[float, Array, Array]:
+        """Value, its gradient by the answers, and by left₀/mass·exp(−peak)."""
+        share = self.counts / self.counts.sum()
+        mass = np.where(local.partial.mass > 0.0, local.partial.mass, 1.0)
+        own = np.ones(len(mass))
+        if self.weight is not None:
+            relative, _, shift = relative_weights(self.weight.astype(np.float64))
+            # Each copy is a row of its own.
+            own = np.full(len(mass), np.exp(-shift)) if counts_repetitions(self.weight) else relative
+        leverage = (
+            own * np.exp(-np.where(local.partial.mass > 0.0, local.partial.peak, 0.0)) / mass * local.fit.left[:, 0]
+        )
+        n = self.size
+        freedom = float(self.counts @ leverage)
+        if self.criterion == "gcv":
+            room = 1.0 - freedom / n
+            # Rows that only see themselves have no error at all: beyond half, the criterion rewards them.
+            if room < 0.5:
+                return np.inf, loss.gradient, np.zeros(len(mass))
+            return loss.value / room**2, loss.gradient / room**2, 2.0 * loss.value / room**3 * share * own
+        room = 1.0 - (freedom + 2.0) / n
+        if room <= 0.0 or loss.value <= 0.0:
+            return (np.inf if room <= 0.0 else -np.inf), loss.gradient, np.zeros(len(mass))
+        value = np.log(loss.value) + (1.0 + freedom / n) / room
+        by_freedom = (1.0 / room + (1.0 + freedom / n) / room**2) / n
+        return float(value), loss.gradient / loss.value, by_freedom * self.counts * own
+
+
+def loo_objective(
+    X: ArrayLike,
+    y: ArrayLike,
+    score: Radial,
+    *,
+    sample_weight: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+) -> float:
+    """Mean squared error of predicting every row from all others.
+
+    mean_i (y_i − f_{−i}(x_i))²; with several outputs each is divided by its variance and they are averaged.
+
+    Parameters
+    ----------
+    X : (n, d), y : (n,) or (n, P), score : a radial score of ``regard.scores``
+    sample_weight : (n,): integers are repetitions, of which one leaves; floats importances, and the row leaves whole
+    groups : (n,) integers; rows of one group do not see each other
+
+    *Empty rows*: answered by the nearest other row. *Cost*: O(n²·d) time, O(n) memory and a tile.
+
+    >>> round(loo_objective([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0], Gaussian(0.0)), 12)
+    1.5
+    """
+    if not isinstance(score, Radial) or isinstance(score, Nearest):
+        raise TypeError(f"score must be a radial score of regard.scores such as Gaussian(w=1.0), got {score!r}")
+    width = matrix("X", X).shape[1]
+    score.check(width, width)
+    objective = Objective.of(X, y, kernel=score.kernel.name, sample_weight=sample_weight, groups=groups)
+    return objective.in_units_of_y(objective(score.w).value)
+
+
+def _check_degree(degree: int, key: Array) -> None:
+    if degree not in (0, 1):
+        raise ValueError(f"degree must be 0 (means) or 1 (lines), got {degree!r}")
+    span = np.ptp(key, axis=0) if len(key) else np.zeros(0)
+    if degree and (np.abs(np.log10(span[span > 0.0])) > LINE_DECADES).any():
+        raise ValueError(
+            f"lines need squares of differences: features of X must span between 1e-{LINE_DECADES} and "
+            f"1e{LINE_DECADES}, got {span.max():g} at most and {span[span > 0.0].min():g} at least; rescale X"
+        )
+
+
+def _check_classes(labels: Array, classes: int) -> None:
+    if labels.dtype.kind not in "iu" or labels.ndim != 1:
+        raise ValueError(f"with classes, y must be (n,) integers, got dtype {labels.dtype} and shape {labels.shape}")
+    if len(labels) and not (labels.min() >= 0 and labels.max() < classes):
+        raise ValueError(
+            f"with classes={classes}, y must lie in 0 … {classes - 1}, got {labels.min()} to {labels.max()}"
+        )
+
+
+def _group_labels(groups: ArrayLike, n: int) -> Array:
+    labels = np.asarray(groups)
+    if labels.shape != (n,):
+        raise ValueError(f"groups must have one entry per row of X, shape ({n},), got shape {labels.shape}")
+    return np.unique(labels, return_inverse=True)[1]
+
+
+def _require_others(labels: Array, repeated: Array | None, criterion: str) -> None:
+    """Every row needs another one to look at."""
+    if criterion != "loo":
+        return
+    alone = len(labels) == 0 or (labels == labels[0]).all()
+    if alone and not (repeated is not None and repeated.any()):
+        rows = f"{len(labels)} row" + "s" * (len(labels) != 1)
+        what = "one group" if len(labels) > 1 else f"{rows} (n_samples={len(labels)})"
+        raise ValueError(f"learning a bandwidth needs rows to leave out and others to look at, got {what}")

@@ -1,0 +1,59 @@
+"""``regard diagnose``: is a saved model's attention too thin, too thick or about right, and what to do."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from regard.cli.console import clean, working
+
+
+@dataclass(frozen=True)
+class Diagnose:
+    """Checked arguments of ``regard diagnose``."""
+
+    model: str
+    as_json: bool
+
+    def run(self) -> None:
+        from regard.store import load
+
+        with working(f"Reading {self.model}") as now:
+            model = load(self.model)
+            kind = type(model).__name__
+            if not hasattr(model, "diagnose"):
+                raise ValueError(f"{self.model}: a {kind} has no bandwidth to diagnose")
+            now(f"Leaving out rows, one after another, of {len(model.key_):,}")
+            found = model.diagnose()
+        if self.as_json:
+            print(json.dumps(_plain(kind, found), ensure_ascii=False, allow_nan=False, indent=1))
+        else:
+            for line in f"{kind}: {found}".splitlines():
+                print(clean(line))
+
+
+def _plain(kind: str, found: Any) -> dict[str, Any]:
+    """All that a diagnosis says, for JSON; an infinite factor is null."""
+    said = {name: getattr(found, name) for name in ("verdict", "why", "advice", "gap", "excess")}
+    numbers = {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in found._asdict().items()
+    }
+    return {"model": kind, **said, **numbers}
+
+
+def command(
+    model: Annotated[str, typer.Argument(help="Model file, as regard fit or regard.save wrote it.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of words.")] = False,
+) -> Diagnose:
+    """Say whether a model looks too thin, too thick or about right.
+
+    Leaves out the training rows one after another, and compares the error with that of the best bandwidth: too thin
+    (like a needle) only looks at itself and over-fits, too thick (like a river) looks at everybody and under-fits.
+    Says why, by how much, and what to do; the numbers follow.
+    """
+    return Diagnose(model, as_json)

@@ -1,0 +1,64 @@
+"""A bar while a model learns, through scikit-learn's callbacks; on a terminal only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from regard.cli.console import clean, working
+
+
+class Watcher:
+    """A ``sklearn.callback.FitCallback`` that shows the criterion of every evaluation, and the least so far."""
+
+    def __init__(self, bar: Any, what: str) -> None:
+        self._bar, self._what = bar, what
+        self._task: Any = None
+        self._least = math.inf
+        self._count = 0
+
+    def setup(self, estimator: Any, context: Any) -> None:  # noqa: ARG002
+        self._task = self._bar.add_task(self._what, total=None, told="")
+
+    def teardown(self, estimator: Any, context: Any) -> None:
+        """The bar closes with its block, also where learning failed."""
+
+    def on_fit_task_begin(self, estimator: Any, context: Any, **told: Any) -> None:
+        """Evaluations are too short to announce."""
+
+    def on_fit_task_end(self, estimator: Any, context: Any, *, metadata: Any = None, **told: Any) -> bool:  # noqa: ARG002
+        if metadata and "criterion" in metadata:
+            value = float(metadata["criterion"])
+            self._count += 1
+            self._least = min(self._least, value)
+            told_now = f"{self._count} evaluations, error {value:.4g}, least {self._least:.4g}"
+            self._bar.update(self._task, completed=self._count, told=told_now)
+        return False
+
+
+@contextmanager
+def learning(model: Any, what: str) -> Iterator[None]:
+    """A bar while ``model.fit`` runs in the block; Ctrl-C is the model's to catch."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    if not (console.is_terminal and hasattr(model, "set_callbacks")):
+        # An older scikit-learn has no callbacks; then a spinner turns.
+        with working(what):
+            yield
+        return
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[told]}", markup=False),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        model.set_callbacks(Watcher(bar, clean(what)))
+        try:
+            yield
+        finally:
+            model.set_callbacks()

@@ -1,0 +1,289 @@
+"""What the kernel estimators share: parameters, a bandwidth given or learned, local means and lines, their effects."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from regard.bandwidth import CRITERIA, OPTIMIZERS, Objective, Search, Width, learned, resolve
+from regard.bandwidth.distinct import distinct, spread_out
+from regard.bandwidth.rules import checked_kernel
+from regard.bandwidth.shapes import METRICS, spreads
+from regard.estimators.base import Array, KeyPooling
+from regard.estimators.callbacks import watched
+from regard.estimators.inputs import query_array
+from regard.estimators.judged import data_to_diagnose, most_relevant
+from regard.inference import Diagnosis, Look, diagnose
+from regard.local import Local, pool_local
+from regard.runner import small_matrices
+from regard.scores import RADIAL, Radial
+
+
+class KernelPooling(KeyPooling):
+    """Parameters and widths that the regressors and the classifiers share."""
+
+    bandwidth_: Any  # float or (d,); not there where w_ is a matrix
+    w_: Any  # float, (d,) or (d, r)
+    ridge_: float
+    search_: Search
+    loo_predictions_: Array
+    loo_score_: float
+
+    _DEGREE = 0
+    _EMPTY: tuple[str, ...] = ("nearest", "nan", "raise")
+
+    def __init__(
+        self,
+        kernel: str = "gaussian",
+        bandwidth: Any = "loo",
+        metric: str = "feature",
+        optimizer: str = "lbfgs",
+        empty: str = "nearest",
+        engine: str = "auto",
+        tol: float | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.bandwidth = bandwidth
+        self.metric = metric
+        self.optimizer = optimizer
+        self.empty = empty
+        self.engine = engine
+        self.tol = tol
+        self.random_state = random_state
+
+    @property
+    def attention_score_(self) -> Radial:
+        """The score between a row of X and a training row: ``kernel`` at ``w_``."""
+        check_is_fitted(self)
+        return RADIAL[checked_kernel(self.kernel)](self.w_)
+
+    @property
+    def feature_relevance_(self) -> Array:
+        """How much each feature decides about nearness, (d,), adding up to 1: its share of Σ (w·spread)².
+
+        0 for a feature that was smoothed out or does not vary; all 0 where attention ignores every feature.
+        """
+        check_is_fitted(self)
+        d = self.key_.shape[1]
+        counts = np.ones(len(self.key_)) if self.sample_weight_ is None else self.sample_weight_.astype(np.float64)
+        w = np.asarray(self.w_)
+        size = np.linalg.norm(w, axis=1) if w.ndim == 2 else np.broadcast_to(w, d)
+        reach = (size * spreads(self.key_.astype(np.float64), counts)) ** 2
+        return np.asarray(reach / reach.sum() if reach.any() else reach)
+
+    def marginal_effects(self, X: Any) -> Array:
+        """∂predict/∂x at every row of X: (Q, d), or (Q, P, d) where y has P columns.
+
+        The derivative of the very function that ``predict`` computes, weights and all, in the units of y over X.
+
+        *Empty rows*: 0, as the nearest training row's y does not move; NaN with ``empty="nan"``. *Cost*: as
+        ``predict``, three times for every column of y.
+
+        >>> from regard import LocalLinearRegressor
+        >>> model = LocalLinearRegressor(bandwidth=1.0).fit([[0.0], [1.0], [2.0]], [1.0, 3.0, 5.0])
+        >>> model.marginal_effects([[0.5]]).round(12).tolist()
+        [[2.0]]
+        """
+        check_is_fitted(self)
+        query = query_array(self, X)
+        value = self._columns()
+        scale, local = self._local(query, value)
+        effects = np.empty((len(query), value.shape[1], query.shape[1]))
+        for p in range(value.shape[1]):
+            along = np.zeros((len(query), value.shape[1]))
+            along[:, p] = 1.0
+            grad = local.gradients(along, frozenset({"query"})).query
+            assert grad is not None
+            effects[:, p] = grad * scale[p]
+        nobody = local.partial.mass <= 0.0
+        effects[nobody] = np.nan if self.empty == "nan" else 0.0
+        self._report(nobody)
+        return np.asarray((effects[:, 0] if self.value_.ndim == 1 and value.shape[1] == 1 else effects), query.dtype)
+
+    def effective_weights(self, X: Any) -> Array:
+        """What each training row's y counts in each prediction, (Q, K): predict(X) = effective_weights(X) @ y.
+
+        ``attend`` says how near a row is, this how much it moves the answer. The two agree for weighted averages; for
+        local lines these may be negative, and still add up to 1.
+
+        *Empty rows*: as ``attend``. *Cost*: O(Q·K·d) time and O(Q·K) memory.
+        """
+        check_is_fitted(self)
+        query = query_array(self, X)
+        weights, nobody = self._weights(query)
+        self._report(nobody)
+        if self._DEGREE:
+            left = self._local(query, self._columns())[1].fit.left
+            for rows in np.array_split(np.arange(len(query)), max(1, weights.size * query.shape[1] >> 22)):
+                delta = self.key_[None].astype(np.float64) - query[rows][:, None]
+                lean = left[rows, :1] + np.einsum("qa,qka->qk", left[rows, 1:], delta)
+                weights[rows] *= np.where(nobody[rows, None], 1.0, lean)
+        return weights
+
+    def diagnose(self) -> Diagnosis:
+        """Is attention too thin (like a needle), too thick (like a river) or about right, and what to do about it.
+
+        Left-out rows are the judge: their error with this w, and with the best multiple of it. Printing the result
+        tells it in words. Groups given to ``fit`` are not known any more: every row is left out on its own.
+
+        *Cost*: O(min(K, 2,000)·K·d) for each of some 10 passes, d² at degree 1.
+
+        >>> from regard import NadarayaWatsonRegressor
+        >>> x = np.linspace(0.0, 6.0, 40)[:, None]
+        >>> NadarayaWatsonRegressor(bandwidth=5.0).fit(x, np.sin(x[:, 0])).diagnose().verdict
+        'too thick'
+        """
+        check_is_fitted(self)
+        objective = data_to_diagnose(self, kernel=self.kernel, degree=self._DEGREE)
+        feature, name = most_relevant(self)
+        return diagnose([Look(1.0, objective, np.asarray(self.w_), self._ridge)], objective.key[:, feature], name)
+
+    def _columns(self) -> Array:
+        """Values as float64 columns (K, P)."""
+        value = self.value_.astype(np.float64)
+        return value[:, None] if value.ndim == 1 else value
+
+    def _local(self, query: Array, value: Array) -> tuple[Array, Local]:
+        """Fits at the queries, and what their outputs are to be multiplied by for the units of value."""
+        _, scale, local = pool_local(
+            query,
+            self.key_,
+            value,
+            self.attention_score_,
+            degree=self._DEGREE,
+            ridge=self._ridge,
+            sample_weight=self.sample_weight_,
+            engine=self.engine,
+        )
+        return scale, local
+
+    @property
+    def _ridge(self) -> float:
+        return 0.0
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        checked_kernel(self.kernel)
+        for name, given, accepted in (
+            ("empty", self.empty, self._EMPTY),
+            ("metric", self.metric, METRICS),
+            ("optimizer", self.optimizer, OPTIMIZERS),
+        ):
+            if given not in accepted:
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, accepted))}, got {given!r}")
+        if self.optimizer == "sgd" and not (isinstance(self.bandwidth, str) and self.bandwidth == "loo"):
+            raise ValueError(f"optimizer 'sgd' is the notes' recipe for bandwidth='loo', got {self.bandwidth!r}")
+        if self.optimizer == "sgd" and self.metric == "full":
+            raise ValueError("optimizer 'sgd' learns one w or one per feature, not metric='full'")
+
+    def _learn(
+        self, key: Array, value: Array, sample_weight: Array | None, groups: Any, *, classes: int | None = None
+    ) -> None:
+        """Keys, values and the bandwidth: as given, by a rule, or learned."""
+        if isinstance(self.bandwidth, str) and (len(key) if sample_weight is None else (sample_weight > 0).sum()) == 1:
+            # There is nothing to learn: every query gets this row's y.
+            width = Width(np.full(key.shape[1], np.inf), np.zeros(key.shape[1]))
+        elif isinstance(self.bandwidth, str) and self.bandwidth in CRITERIA:
+            width = self._learned(key, value, sample_weight, groups, classes)
+        else:
+            if groups is not None:
+                raise ValueError("groups are for learning: they need bandwidth='loo'")
+            target = None if classes is not None else value
+            width = resolve(self.bandwidth, key, target, kernel=self.kernel, sample_weight=sample_weight)
+        self._remember(key, value, sample_weight)
+        self.w_ = width.w
+        self.__dict__.pop("bandwidth_", None)
+        if width.bandwidth is not None:
+            self.bandwidth_ = width.bandwidth
+        self._remember_width(width)
+
+    def _remember_width(self, width: Width) -> None:
+        """What else came with the width."""
+
+    def _learned(
+        self, key: Array, value: Array, sample_weight: Array | None, groups: Any, classes: int | None
+    ) -> Width:
+        if groups is not None and self.bandwidth != "loo":
+            raise ValueError(f"groups leave rows out, which bandwidth={self.bandwidth!r} does not do; use 'loo'")
+        key, value, sample_weight, groups, place = distinct(key, value, sample_weight, groups)
+        options: dict[str, Any] = {
+            "kernel": self.kernel,
+            "degree": self._DEGREE,
+            "classes": classes,
+            "sample_weight": sample_weight,
+            "groups": groups,
+            "engine": self.engine,
+        }
+        # By powers of two, so that no feature is too large or too small to be squared, and nothing is rounded. The
+        # notes' steps are in the units of X.
+        power = _powers(key, common=self.metric == "scalar") * (self.optimizer != "sgd")
+        scaled = np.ldexp(key.astype(np.float64), -power)
+        objective = Objective.of(scaled, value, criterion=self.bandwidth, **options)
+        start = None
+        if self.optimizer == "sgd":
+            shape = () if self.metric == "scalar" else (key.shape[1],)
+            start = np.asarray(check_random_state(self.random_state).random_sample(shape))
+        with small_matrices(), watched(self) as progress:
+            width = learned(
+                objective,
+                metric=self.metric,
+                optimizer=self.optimizer,
+                ridge=self._ridge_to_learn(),
+                start=start,
+                progress=progress,
+            )
+        assert width.search is not None
+        left_out = objective if self.bandwidth == "loo" else Objective.of(scaled, value, **options)
+        found = width.search if left_out is objective else left_out(width.w, width.ridge)
+        answers = spread_out(found.answer, place)
+        self.loo_predictions_ = answers[:, 0] if value.ndim == 1 and classes is None else answers
+        self.loo_score_ = left_out.score(found.answer)
+        width = _unscaled(width, power)
+        assert width.search is not None
+        self.search_ = width.search
+        return width
+
+    def _ridge_to_learn(self) -> float | None:
+        return 0.0
+
+
+def _powers(key: Array, *, common: bool) -> Array:
+    """Exponents (d,) of the powers of two next to each feature's range, one for all if ``common``."""
+    half = np.ptp(key.astype(np.float64) / 2.0, axis=0)
+    half = np.full(len(half), half.max(initial=0.0)) if common else half
+    return np.asarray(np.where(half > 0.0, np.frexp(half)[1], 0))
+
+
+def _unscaled(width: Width, power: Array) -> Width:
+    """What was learned in units of powers of two, in the units of X."""
+    assert width.search is not None
+
+    def shrunk(w: Any) -> Array:
+        w = np.asarray(w)
+        return np.asarray(np.ldexp(w, -(power[0] if w.ndim == 0 else power if w.ndim == 1 else power[:, None])))
+
+    with np.errstate(over="ignore", divide="ignore"):
+        w = shrunk(width.search.w)
+        if not np.isfinite(w).all():
+            raise ValueError("features of X vary so little that 1/bandwidth is no finite number; rescale X")
+        shape = (len(width.search.places), *w.shape)
+        places = np.stack([shrunk(place).ravel() for place in width.search.places.reshape(shape)])
+        bandwidth = None if w.ndim == 2 else 1.0 / w
+    search = width.search._replace(w=w, places=places)
+    if w.ndim:
+        return Width(bandwidth, w, width.ridge, search)
+    return Width(float(1.0 / w) if w else np.inf, float(w), width.ridge, search)
+
+
+def checked_ridge(ridge: Any) -> float | None:
+    """A ridge λ ≥ 0, or None for "loo"."""
+    if isinstance(ridge, str) and ridge == "loo":
+        return None
+    if isinstance(ridge, bool) or not isinstance(ridge, Real) or not 0.0 <= float(ridge) < np.inf:
+        raise ValueError(f"ridge must be a finite number, not negative, or 'loo', got {ridge!r}")
+    return float(ridge)

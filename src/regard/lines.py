@@ -1,0 +1,136 @@
+"""Local fits from attention moments: the mean (degree 0) and the local line with a ridge (degree 1).
+
+Under the weights of one query let v̄ and δ̄ be means, C the covariance of δ = key − query and c that of δ and v. The
+line through z = δ @ W, W = diag(w) or the matrix w itself, with a ridge on its slopes but not on its height is
+
+    β = (WᵀCW + λ(1 + ‖z̄‖²))⁻¹ Wᵀc,   slope = Wβ,   f = v̄ − δ̄·slope
+
+λ → ∞ is the mean. A query away from its keys (‖z̄‖ large: the line would reach far beyond what it was fitted to) is
+drawn to the mean more than one among them. At λ = 0 the scale W drops out, and where the keys in reach do not span
+every direction the line is the one of least norm in units of their own spread: flat where there is only one key.
+
+f is also Σ weight·(left·(1, δ))·v, with left = (1 + δ̄ᵀPδ̄, −Pδ̄) and P = W(WᵀCW + λ(1 + ‖z̄‖²))⁻¹Wᵀ.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.partial import Partial
+from regard.problem import Adjoint, Moments, split_moments
+
+Array = NDArray[Any]
+
+# What counts as nothing: a variance beside the mean square it was taken from (next to a ridge a real one so small still
+# counts for something), and an eigenvalue of a correlation.
+NO_SPREAD = 1e-13
+NO_SPREAD_NEXT_TO_A_RIDGE = 1e-14
+NO_DIRECTION = 1e-8
+
+
+class LocalFit(NamedTuple):
+    """One local mean or line per query; P values, d features, r columns of W."""
+
+    output: Array  # (Q, P)
+    slope: Array  # (Q, P, d), zero at degree 0
+    left: Array  # (Q, 1 + d), or (Q, 1) at degree 0
+    beta: Array  # (Q, P, r)
+    pull: Array  # (Q, r)  (WᵀCW + λ(1 + ‖z̄‖²))⁻¹ z̄
+    centre: Array  # (Q, r)  z̄
+    mean: Array  # (Q, d)  δ̄
+    spread: Array  # (Q, d, d)  C
+    cross: Array  # (Q, P, d)  c
+
+
+def local_fit(partial: Partial, columns: int, width: int, degree: int, w: Array, ridge: float) -> LocalFit:
+    """Fits from the moments of degree 0, or 2 for a line; ``ridge`` is λ ≥ 0.
+
+    *Empty rows*: output 0, slope 0. *Cost*: O(Q·d²·(d + P)).
+    """
+    attended = partial.mass > 0.0
+    share = np.where(attended, 1.0 / np.where(attended, partial.mass, 1.0), 0.0)
+    moments = split_moments(partial.moments * share[:, None], columns, width, 2 * degree)
+    if degree == 0:
+        nothing = np.zeros((len(share), columns, 0))
+        none = np.zeros((len(share), 0))
+        return LocalFit(moments.value, nothing, np.ones((len(share), 1)), nothing, none, none, none, nothing, nothing)
+    return _line(moments, np.diag(np.broadcast_to(w, width)) if np.ndim(w) < 2 else w, ridge)
+
+
+def _line(moments: Moments, W: Array, ridge: float) -> LocalFit:
+    value, mean = moments.value, moments.delta
+    assert mean is not None
+    assert moments.value_delta is not None
+    assert moments.delta_delta is not None
+    spread = moments.delta_delta - mean[:, :, None] * mean[:, None, :]
+    square = np.diagonal(moments.delta_delta, axis1=1, axis2=2)
+    # Where keys share a place, what is left of the difference is rounding: next to a small λ it would pass for a slope.
+    nothing = NO_SPREAD_NEXT_TO_A_RIDGE if ridge > 0.0 else NO_SPREAD
+    varies = np.diagonal(spread, axis1=1, axis2=2) > nothing * square  # (Q, d)
+    spread = spread * varies[:, :, None] * varies[:, None, :]
+    cross = (moments.value_delta - value[:, :, None] * mean[:, None, :]) * varies[:, None, :]  # (Q, P, d)
+    right = np.concatenate([cross, mean[:, None, :]], axis=1)  # (Q, P + 1, d)
+    centre = mean @ W
+    if ridge > 0.0:
+        guarded = ridge * (1.0 + (centre**2).sum(axis=1))
+        system = W.T @ spread @ W + guarded[:, None, None] * np.eye(W.shape[1])
+        solved = np.linalg.solve(system, (right @ W).transpose(0, 2, 1)).transpose(0, 2, 1)  # (Q, P + 1, r)
+        in_delta = solved @ W.T
+    else:
+        in_delta = solved = _least_norm(spread, square, right)
+    slope, toward = in_delta[:, :-1], in_delta[:, -1]
+    output = value - (slope @ mean[:, :, None])[..., 0]
+    left = np.concatenate([1.0 + (mean * toward).sum(axis=1, keepdims=True), -toward], axis=1)
+    return LocalFit(output, slope, left, solved[:, :-1], solved[:, -1], centre, mean, spread, cross)
+
+
+def _least_norm(spread: Array, square: Array, right: Array) -> Array:
+    """C⁺ applied to each row of right (Q, R, d), in units of each feature's own spread.
+
+    A variance is the rest of a mean square (Q, d), and rounded as such: directions that this could change by more than
+    a part in 10⁸ are none.
+    """
+    variance = np.diagonal(spread, axis1=1, axis2=2)
+    varies = variance > 0.0
+    unit = np.where(varies, 1.0 / np.sqrt(np.where(varies, variance, 1.0)), 0.0)  # (Q, d)
+    value, vector = np.linalg.eigh(spread * unit[:, :, None] * unit[:, None, :])
+    with np.errstate(over="ignore"):
+        rounded = np.where(varies, square / np.where(varies, variance, 1.0), 1.0).max(axis=1, initial=1.0)[:, None]
+    kept = value > NO_DIRECTION * rounded
+    inverse = np.where(kept, 1.0 / np.where(kept, value, 1.0), 0.0)
+    turned = (right * unit[:, None, :]) @ vector * inverse[:, None, :]
+    return np.asarray(turned @ vector.transpose(0, 2, 1) * unit[:, None, :])
+
+
+class LocalAdjoint(NamedTuple):
+    """What a cotangent of the outputs asks of the pullback, and what reaches w, λ and the queries by other ways."""
+
+    adjoint: Adjoint
+    w: Array  # (d, r)  gradient of W with the weights held fixed
+    query: Array  # (Q, d)  gradient of the queries with the weights held fixed
+    log_ridge: float
+
+
+def local_adjoint(fit: LocalFit, grad_output: Array, W: Array, ridge: float) -> LocalAdjoint:
+    """Adjoint of ``local_fit``; grad_output f̄ is (Q, P), W (d, r)."""
+    height = (grad_output * fit.output).sum(axis=1, keepdims=True)
+    slope = np.einsum("qp,qpa->qa", grad_output, fit.slope)
+    # A query that moves leaves its line behind: δ shrinks by as much.
+    if fit.left.shape[1] == 1 or ridge == 0.0:
+        adjoint = Adjoint(fit.left, grad_output, np.concatenate([height, slope], axis=1))
+        return LocalAdjoint(adjoint, np.zeros(W.shape), slope, 0.0)
+    beta = np.einsum("qp,qpr->qr", grad_output, fit.beta)
+    toward = -fit.left[:, 1:]  # W·pull
+    short = fit.mean - (fit.spread @ toward[:, :, None])[..., 0]  # δ̄ − CW·pull
+    rest = np.einsum("qp,qpa->qa", grad_output, fit.cross) - (fit.spread @ slope[:, :, None])[..., 0]  # c − CWβ
+    # How the output moves with the query's own ridge λ(1 + ‖z̄‖²), and that with z̄.
+    by_ridge = ridge * (beta * fit.pull).sum(axis=1)
+    off = (fit.centre**2).sum(axis=1)
+    lean = 2.0 * by_ridge[:, None] * fit.centre
+    plain = np.concatenate([(by_ridge * (1.0 - off))[:, None], lean @ W.T], axis=1)
+    adjoint = Adjoint(fit.left, grad_output, np.concatenate([height, slope], axis=1), plain)
+    w = fit.mean.T @ lean - short.T @ beta - rest.T @ fit.pull
+    return LocalAdjoint(adjoint, w, slope - lean @ W.T, float((by_ridge * (1.0 + off)).sum()))

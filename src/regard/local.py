@@ -1,0 +1,134 @@
+"""Local means and lines of a Problem, and their gradients: the engines' two verbs with ``lines`` in between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from regard.lines import LocalAdjoint, LocalFit, local_adjoint, local_fit
+from regard.partial import Partial, merge
+from regard.problem import Adjoint, Gradients, Problem, build
+from regard.runner import run_moments, run_pullback
+from regard.scores import Radial
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Local:
+    """Fits of one Problem, and what their gradients need."""
+
+    problem: Problem
+    ridge: float
+    engine: str
+    partial: Partial
+    fit: LocalFit
+    settled: Array  # (Q,)  queries whose answer does not move with w: nobody in reach, or a limit
+
+    def gradients(self, grad_output: Array, want: frozenset[str], leverage: Array | None = None) -> Gradients:
+        """Gradients of Σ grad_output·output, and of Σ leverage·left₀/mass if given, w.r.t. ``want`` ⊆ {w, query}.
+
+        grad_output is (Q, P); rows that are settled count as zero. Scores are radial. left₀/mass is what a row among
+        its own keys, at score 0, weighs in its own answer; its gradient is for ridge = 0.
+        """
+        back = self._adjoint(grad_output)
+        adjoint, score = back.adjoint, self.problem.score
+        assert isinstance(score, Radial)
+        if leverage is not None:
+            own = np.where(self.settled, 0.0, leverage * np.exp(-self.partial.peak) / _positive(self.partial.mass))
+            adjoint = adjoint._replace(right=adjoint.right + own[:, None] * self.fit.left)
+        found = self._pull(adjoint, want)
+        w = None if found.w is None else found.w + _like(back.w, score.w)
+        return Gradients(
+            w=w, query=None if found.query is None else found.query + (back.query if self.fit.slope.size else 0.0)
+        )
+
+    def log_ridge(self, grad_output: Array) -> float:
+        """Gradient of Σ grad_output·output w.r.t. log λ."""
+        return self._adjoint(grad_output).log_ridge
+
+    def _adjoint(self, grad_output: Array) -> LocalAdjoint:
+        score, width = self.problem.score, self.problem.key.shape[1]
+        assert isinstance(score, Radial)
+        W = score.w if score.w.ndim == 2 else np.diag(np.broadcast_to(score.w, width))
+        return local_adjoint(self.fit, np.where(self.settled[:, None], 0.0, grad_output), W, self.ridge)
+
+    def _pull(self, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
+        """The pullback of the queries that are not settled: a limit's peak is no score to compare with."""
+        if not self.settled.any():
+            return run_pullback(self.problem, self.engine, self.partial, adjoint, want)
+        rows = np.flatnonzero(~self.settled)
+        peak, mass, moments, hard = self.partial
+        partial = Partial(peak[rows], mass[rows], moments[rows], hard)
+        found = run_pullback(self.problem.take(rows), self.engine, partial, adjoint.take(rows), want)
+        if found.query is None:
+            return found
+        query = np.zeros(self.problem.query.shape)
+        query[rows] = found.query
+        return found._replace(query=query)
+
+
+def fit_local(
+    problem: Problem, degree: int = 0, ridge: float = 0.0, engine: str = "auto", own: Partial | None = None
+) -> Local:
+    """Local means (degree 0) or lines (degree 1) of every query of a problem; its score is radial.
+
+    ``own`` is merged into the moments: what the query adds to its own keys.
+
+    *Empty rows*: output 0, settled. *Cost*: O(Q·K·(d + P)), at degree 1 O(Q·K·d·(d + P)); memory O(Q·d·(d + P)).
+    """
+    score = problem.score
+    assert isinstance(score, Radial)
+    problem = replace(problem, degree=2 * degree)
+    partial, limit = run_moments(problem, engine)
+    if own is not None:
+        partial = merge(partial, own)
+    columns, width = problem.columns.shape[1], problem.key.shape[1]
+    fit = local_fit(partial, columns, width, degree, score.w, ridge)
+    return Local(problem, ridge, engine, partial, fit, limit | (partial.mass <= 0.0))
+
+
+def pool_local(
+    query: Array,
+    key: Array,
+    value: Array,
+    score: Radial,
+    *,
+    degree: int = 0,
+    ridge: float = 0.0,
+    sample_weight: ArrayLike | None = None,
+    engine: str = "auto",
+) -> tuple[Array, Array, Local]:
+    """Outputs (Q, P) of local means or lines in the units of value (K, P), a scale (P,), and the fits, in float64.
+
+    Fits are of values centred and divided by the scale: lines cancel badly under offsets. *Empty rows*: output 0.
+    """
+    query, key, value = (np.asarray(part, np.float64) for part in (query, key, value))
+    centre, scale = centre_and_scale(value, sample_weight)
+    problem = build(query, key, (value - centre) / scale, score, sample_weight=sample_weight)
+    local = fit_local(problem, degree, ridge, engine)
+    return np.where(local.partial.mass[:, None] > 0.0, centre + scale * local.fit.output, 0.0), scale, local
+
+
+def centre_and_scale(value: Array, sample_weight: ArrayLike | None = None) -> tuple[Array, Array]:
+    """Weighted mean of every column (P,), and the largest distance from it, 1 where all are equal."""
+    share = np.full(len(value), 1.0) if sample_weight is None else np.asarray(sample_weight, np.float64)
+    share = share / share.max()
+    centre = share / share.sum() @ value
+    largest = np.abs(value[share > 0.0] - centre).max(axis=0, initial=0.0)
+    return centre, np.where(largest > 0.0, largest, 1.0)
+
+
+def _positive(mass: Array) -> Array:
+    return np.where(mass > 0.0, mass, 1.0)
+
+
+def _like(grad: Array, w: Array) -> Array:
+    """The gradient of a matrix (d, r), or of what stands on its diagonal."""
+    if w.ndim == 2:
+        return grad
+    diagonal = np.diagonal(grad)
+    return np.asarray(diagonal if w.ndim == 1 else diagonal.sum())

@@ -1,0 +1,90 @@
+"""Run a plan: each step on the queries that the one before could not vouch for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard import engines
+from regard.partial import Partial, empty
+from regard.planner import plan
+from regard.problem import Adjoint, Gradients, Problem, moment_count
+
+Array = NDArray[Any]
+
+
+class Ran(NamedTuple):
+    """Attention moments of every query, and which queries are so far away that a limit answered for them."""
+
+    partial: Partial
+    limit: Array  # (Q,) boolean
+
+
+def run_moments(problem: Problem, engine: str) -> Ran:
+    """Moments by the plan for this problem; *cost* as the engine's."""
+    queries = problem.query.shape[0]
+    count = moment_count(problem.columns.shape[1], problem.key.shape[1], problem.degree)
+    whole, limit = empty(queries, count), np.zeros(queries, bool)
+    rows = np.arange(queries)
+    steps = plan(problem.sketch(), engine, available_threads()).steps
+    for number, step in enumerate(steps if problem.key.shape[0] else ()):
+        if not rows.size:
+            break
+        part = replace(problem if rows.size == queries else problem.take(rows), score=step.score)
+        partial, uncertified = engines.load(step.engine).moments(part, step)
+        if number == 0:
+            whole = partial
+        else:
+            # Scores below every finite number: the lowest one stands for them.
+            limit[rows] = True
+            whole.peak[rows], whole.mass[rows] = np.finfo(np.float64).min, partial.mass
+            whole.moments[rows] = partial.moments
+        rows = rows[uncertified] if uncertified is not None else rows[:0]
+    return Ran(whole, limit)
+
+
+def run_pullback(problem: Problem, engine: str, partial: Partial, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
+    """Gradients through the scores by the plan's first step; ``partial`` is what ``run_moments`` returned."""
+    step = plan(problem.sketch(), engine, available_threads()).steps[0]
+    return engines.load(step.engine).pullback(problem, step, partial, adjoint, want)
+
+
+def run_weights(problem: Problem, engine: str) -> Array:
+    """Weights (Q, K) by the plan for this problem."""
+    out = np.zeros((problem.query.shape[0], problem.key.shape[0]))
+    steps = plan(problem.sketch(), engine, available_threads()).steps
+    if not out.size:
+        return out
+    rows = np.arange(out.shape[0])
+    for step in steps:
+        part = replace(problem.take(rows), score=step.score)
+        out[rows], uncertified = engines.load(step.engine).weights(part, step)
+        rows = rows[uncertified] if uncertified is not None else rows[:0]
+        if not rows.size:
+            break
+    return out
+
+
+@contextmanager
+def small_matrices() -> Iterator[None]:
+    """Keep BLAS to one thread: on the small matrices of a search, waking others costs more than they bring."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1, "blas"):
+        yield
+
+
+def available_threads() -> int:
+    """Cores this process may use, fewer if NUMBA_NUM_THREADS or OMP_NUM_THREADS says so (joblib sets both)."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for name in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS"):
+        limit = os.environ.get(name, "")
+        if limit.isdigit() and int(limit) > 0:
+            cores = min(cores, int(limit))
+    return cores
