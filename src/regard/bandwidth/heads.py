@@ -25,13 +25,15 @@ from regard.bandwidth.shapes import Shape, spreads
 
 Array = NDArray[Any]
 
-# Shares of the plain standard score in the scalings tried.
-SHARES = (1.0, 0.5, 0.0)
+# Shares of the plain standard score in the scalings tried, and the metrics each keeps as heads.
+SCALINGS = ((1.0, ("full",)), (0.5, ("feature", "full")), (0.0, ("feature",)))
 # (w·spread, λ) where walks start.
 STARTS = ((1.0, 0.1), (2.0, 0.01))
 # Rows looked at while choosing a start and while walking, and iterations, where rows are many.
 FEW, SOME = 500, 2000
-FEW_STEPS, STEPS = 12, 30
+FEW_STEPS, STEPS, FULL_STEPS = 12, 40, 80
+# A walk ends when a step improves the logarithm of the criterion by less: on a batch of rows, and on all.
+ENOUGH, LITTLE = 3e-4, 1e-7
 # Price of turning away from the features' own axes, over the number of rows looked at.
 TURN_PRICE = 30.0
 # Share of its attention that a row may lose while walking.
@@ -101,10 +103,10 @@ def learn_heads(X: Array, y: Array, *, seed: int = 0, progress: Progress | None 
     answers: list[Array] = []
     interrupted = False
     try:
-        for t in SHARES:
+        for t, metrics in SCALINGS:
             share = np.full(X.shape[1], t)
-            objective = _rescaled(first, scaling(first.key, share))
-            for shape, place in _walks(objective, seed, trail):
+            objective = replace(first, key=scaling(first.key, share))
+            for shape, place in _walks(objective, metrics, seed, trail):
                 w = shape.w(place.parameters)
                 answers.append(first.loss.from_units_of_y(objective(w, place.ridge).answer))
                 heads.append(Head(0.0, share, w, place.ridge))
@@ -121,12 +123,8 @@ def learn_heads(X: Array, y: Array, *, seed: int = 0, progress: Progress | None 
     return Heads(mixed, scaling, answer, first.score(answer), search)
 
 
-def _rescaled(objective: Objective, key: Array) -> Objective:
-    return replace(objective, key=key)
-
-
-def _walks(objective: Objective, seed: int, trail: _Trail) -> list[tuple[Shape, _Place]]:
-    """The best w per feature, and the best full matrix from there."""
+def _walks(objective: Objective, metrics: tuple[str, ...], seed: int, trail: _Trail) -> list[tuple[Shape, _Place]]:
+    """The best w per feature, and the best full matrix from there, as far as ``metrics`` asks for them."""
     n = len(objective.rows)
     rng = np.random.default_rng(seed)
     few = some = rough = replace(objective, tol=ROUGH)
@@ -138,10 +136,11 @@ def _walks(objective: Objective, seed: int, trail: _Trail) -> list[tuple[Shape, 
     starts = [_walk(few, shape, shape.start(level), ridge, FEW_STEPS, trail) for level, ridge in STARTS]
     best = min(starts, key=lambda place: place.value)
     per_feature = _walk(some, shape, best.parameters, best.ridge, STEPS, trail)
-    if shape.size == 1:
+    if shape.size == 1 or "full" not in metrics:
         return [(shape, per_feature)]
     full, parameters = shape.turned(per_feature.parameters)
-    return [(shape, per_feature), (full, _walk(some, full, parameters, per_feature.ridge, STEPS, trail))]
+    turned = (full, _walk(some, full, parameters, per_feature.ridge, FULL_STEPS, trail))
+    return [(shape, per_feature), turned] if "feature" in metrics else [turned]
 
 
 def _walk(objective: Objective, shape: Shape, start: Array, ridge: float, steps: int, trail: _Trail) -> _Place:
@@ -164,6 +163,7 @@ def _walk(objective: Objective, shape: Shape, start: Array, ridge: float, steps:
 
     bounds = shape.bounds(sharpest(objective)) + [tuple(np.log(RIDGES))] * learned
     x = np.r_[start, np.log(ridge)] if learned else start
-    options = {"maxiter": steps, "maxcor": 20}
+    whole = len(objective.rows) == len(objective.key)
+    options = {"maxiter": steps, "maxcor": 20, "ftol": LITTLE if whole else ENOUGH}
     found = minimize(at, x, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     return _Place(float(found.fun), found.x[: shape.size], float(np.exp(found.x[-1])) if learned else 0.0)
