@@ -56,6 +56,7 @@ bench:           ## speed and memory side by side with peers (installed apart, i
 	.venv-bench/bin/python benchmarks/pooling.py
 	.venv-bench/bin/python benchmarks/memory.py
 	.venv-bench/bin/python benchmarks/import_time.py
+	.venv-bench/bin/python benchmarks/bandwidth.py
 
 clean:           ## remove what the targets made
 	rm -rf $(VENV) .venv-bench tour .pytest_cache .mypy_cache .ruff_cache .hypothesis
