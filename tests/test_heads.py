@@ -185,3 +185,9 @@ def test_groups_leave_together():
     grouped = KernelRegressor().fit(copies, Y.repeat(2), groups=groups)
     alone = KernelRegressor().fit(copies, Y.repeat(2))
     assert np.sqrt(grouped.search_.value) > 2.0 * np.sqrt(alone.search_.value)  # a copy gives its twin away
+
+
+def test_a_given_bandwidth_forgets_what_was_learned():
+    model = NadarayaWatsonRegressor().fit(X, Y)
+    model.set_params(bandwidth=1.0).fit(X, Y)
+    assert not any(hasattr(model, name) for name in ("search_", "loo_predictions_", "loo_score_"))

@@ -117,9 +117,13 @@ class LocalAdjoint(NamedTuple):
 def local_adjoint(fit: LocalFit, grad_output: Array, W: Array, ridge: float) -> LocalAdjoint:
     """Adjoint of ``local_fit``; grad_output f̄ is (Q, P), W (d, r)."""
     height = (grad_output * fit.output).sum(axis=1, keepdims=True)
+    if fit.left.shape[1] == 1:
+        return LocalAdjoint(
+            Adjoint(fit.left, grad_output, height), np.zeros(W.shape), np.zeros((len(height), len(W))), 0.0
+        )
     slope = np.einsum("qp,qpa->qa", grad_output, fit.slope)
     # A query that moves leaves its line behind: δ shrinks by as much.
-    if fit.left.shape[1] == 1 or ridge == 0.0:
+    if ridge == 0.0:
         adjoint = Adjoint(fit.left, grad_output, np.concatenate([height, slope], axis=1))
         return LocalAdjoint(adjoint, np.zeros(W.shape), slope, 0.0)
     beta = np.einsum("qp,qpr->qr", grad_output, fit.beta)

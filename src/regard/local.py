@@ -42,9 +42,8 @@ class Local:
             adjoint = adjoint._replace(right=adjoint.right + own[:, None] * self.fit.left)
         found = self._pull(adjoint, want)
         w = None if found.w is None else found.w + _like(back.w, score.w)
-        return Gradients(
-            w=w, query=None if found.query is None else found.query + (back.query if self.fit.slope.size else 0.0)
-        )
+        query = None if found.query is None else found.query + back.query
+        return Gradients(w=w, query=query)
 
     def log_ridge(self, grad_output: Array) -> float:
         """Gradient of Σ grad_output·output w.r.t. log λ."""
@@ -101,6 +100,7 @@ def pool_local(
     ridge: float = 0.0,
     sample_weight: ArrayLike | None = None,
     engine: str = "auto",
+    tol: float | None = None,
 ) -> tuple[Array, Array, Local]:
     """Outputs (Q, P) of local means or lines in the units of value (K, P), a scale (P,), and the fits, in float64.
 
@@ -108,7 +108,7 @@ def pool_local(
     """
     query, key, value = (np.asarray(part, np.float64) for part in (query, key, value))
     centre, scale = centre_and_scale(value, sample_weight)
-    problem = build(query, key, (value - centre) / scale, score, sample_weight=sample_weight)
+    problem = build(query, key, (value - centre) / scale, score, sample_weight=sample_weight, tol=tol)
     local = fit_local(problem, degree, ridge, engine)
     return np.where(local.partial.mass[:, None] > 0.0, centre + scale * local.fit.output, 0.0), scale, local
 

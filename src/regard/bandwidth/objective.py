@@ -14,7 +14,7 @@ dtype are importances: the row leaves whole. With groups, a whole group leaves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,7 +112,7 @@ class Objective:
 
     def looking_at(self, rows: Array) -> Objective:
         """The same objective as a mean over some of the rows only; all rows stay keys."""
-        return Objective(**{**self.__dict__, "rows": self.rows[rows]})
+        return replace(self, rows=self.rows[rows])
 
     def in_units_of_y(self, value: float) -> float:
         """A value of this objective as the criterion is defined: y was scaled to unit variance before."""

@@ -160,8 +160,8 @@ class KernelRegressor(HeadPooling, KeyPoolingRegressor):
     predict(x) = Σ_h c_h·f_h(x), each head f_h a local line (see ``LocalLinearRegressor``) over columns scaled its own
     way, with one w per feature or a full matrix, and a learned ridge between a line and a mean; c on the simplex.
 
-    There is nothing to set: units do not matter, skewed columns are scaled, features that do not help are smoothed out,
-    and every choice is the one that predicts left-out rows best.
+    There is nothing to set: units do not matter, skewed columns are scaled, features that do not help are looked at
+    widely, and the choices are those that predict left-out rows well.
 
     Parameters
     ----------

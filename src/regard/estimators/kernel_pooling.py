@@ -92,7 +92,7 @@ class KernelPooling(KeyPooling):
         check_is_fitted(self)
         query = query_array(self, X)
         value = self._columns()
-        scale, local = self._local(query, value)
+        _, scale, local = self._local(query, value)
         effects = np.empty((len(query), value.shape[1], query.shape[1]))
         for p in range(value.shape[1]):
             along = np.zeros((len(query), value.shape[1]))
@@ -118,7 +118,7 @@ class KernelPooling(KeyPooling):
         weights, nobody = self._weights(query)
         self._report(nobody)
         if self._DEGREE:
-            left = self._local(query, self._columns())[1].fit.left
+            left = self._local(query, self._columns())[2].fit.left
             for rows in np.array_split(np.arange(len(query)), max(1, weights.size * query.shape[1] >> 22)):
                 delta = self.key_[None].astype(np.float64) - query[rows][:, None]
                 lean = left[rows, :1] + np.einsum("qa,qka->qk", left[rows, 1:], delta)
@@ -148,9 +148,9 @@ class KernelPooling(KeyPooling):
         value = self.value_.astype(np.float64)
         return value[:, None] if value.ndim == 1 else value
 
-    def _local(self, query: Array, value: Array) -> tuple[Array, Local]:
-        """Fits at the queries, and what their outputs are to be multiplied by for the units of value."""
-        _, scale, local = pool_local(
+    def _local(self, query: Array, value: Array) -> tuple[Array, Array, Local]:
+        """Outputs at the queries, what the fits are to be multiplied by for the units of value, and the fits."""
+        return pool_local(
             query,
             self.key_,
             value,
@@ -159,8 +159,8 @@ class KernelPooling(KeyPooling):
             ridge=self._ridge,
             sample_weight=self.sample_weight_,
             engine=self.engine,
+            tol=self.tol,
         )
-        return scale, local
 
     @property
     def _ridge(self) -> float:
@@ -185,6 +185,8 @@ class KernelPooling(KeyPooling):
         self, key: Array, value: Array, sample_weight: Array | None, groups: Any, *, classes: int | None = None
     ) -> None:
         """Keys, values and the bandwidth: as given, by a rule, or learned."""
+        for name in ("bandwidth_", "search_", "loo_predictions_", "loo_score_"):
+            self.__dict__.pop(name, None)  # what an earlier fit learned
         if isinstance(self.bandwidth, str) and (len(key) if sample_weight is None else (sample_weight > 0).sum()) == 1:
             # There is nothing to learn: every query gets this row's y.
             width = Width(np.full(key.shape[1], np.inf), np.zeros(key.shape[1]))
@@ -197,7 +199,6 @@ class KernelPooling(KeyPooling):
             width = resolve(self.bandwidth, key, target, kernel=self.kernel, sample_weight=sample_weight)
         self._remember(key, value, sample_weight)
         self.w_ = width.w
-        self.__dict__.pop("bandwidth_", None)
         if width.bandwidth is not None:
             self.bandwidth_ = width.bandwidth
         self._remember_width(width)

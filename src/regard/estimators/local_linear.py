@@ -10,7 +10,6 @@ from regard.bandwidth import Width
 from regard.estimators.base import Array
 from regard.estimators.kernel_pooling import checked_ridge
 from regard.estimators.nadaraya_watson import KernelPoolingRegressor
-from regard.local import pool_local
 
 
 class LocalLinearRegressor(KernelPoolingRegressor):
@@ -64,7 +63,7 @@ class LocalLinearRegressor(KernelPoolingRegressor):
         which the weights move too. *Empty rows*: 0, or NaN with ``empty="nan"``. *Cost*: as ``predict``.
         """
         query = self._query(X)
-        scale, local = self._local(query, self._columns())
+        _, scale, local = self._local(query, self._columns())
         slope = local.fit.slope * scale[:, None]
         nobody = local.partial.mass <= 0.0
         slope[nobody] = np.nan if self.empty == "nan" else 0.0
@@ -73,16 +72,7 @@ class LocalLinearRegressor(KernelPoolingRegressor):
 
     def _averages(self, query: Array, value: Array) -> tuple[Array, Array]:
         columns = value[:, None] if value.ndim == 1 else value
-        output, _, local = pool_local(
-            query,
-            self.key_,
-            columns,
-            self.attention_score_,
-            degree=1,
-            ridge=self.ridge_,
-            sample_weight=self.sample_weight_,
-            engine=self.engine,
-        )
+        output, _, local = self._local(query, columns)
         with np.errstate(over="ignore"):
             output = output.astype(query.dtype)
         return (output[:, 0] if value.ndim == 1 else output), local.partial.mass <= 0.0
