@@ -16,12 +16,13 @@ from regard.bandwidth.heads import Head, HeadSearch, learn_heads
 from regard.bandwidth.rules import checked_weight
 from regard.bandwidth.scaling import Scaling
 from regard.bandwidth.shapes import spreads
-from regard.estimators.base import Array, KeyPooling, KeyPoolingRegressor
+from regard.estimators.base import Array, KeyPooling
 from regard.estimators.callbacks import CallbackSupportMixin, watched, with_callbacks
 from regard.estimators.classes import numbered, onehot
 from regard.estimators.inputs import training_arrays
 from regard.estimators.judged import data_to_diagnose, most_relevant
 from regard.estimators.kernel_pooling import KernelPooling
+from regard.estimators.learning import LearningRegressor
 from regard.estimators.local_linear import LocalLinearRegressor
 from regard.estimators.nadaraya_watson import NadarayaWatsonRegressor
 from regard.inference import Diagnosis, Look, diagnose
@@ -154,7 +155,7 @@ class HeadPooling(CallbackSupportMixin, KeyPooling):  # type: ignore[misc]
         self.loo_score_ = found.score
 
 
-class KernelRegressor(HeadPooling, KeyPoolingRegressor):
+class KernelRegressor(HeadPooling, LearningRegressor):
     """The regressor to use: local lines whose reach, scaling, metric and degree are learned by leave-one-out.
 
     predict(x) = Σ_h c_h·f_h(x), each head f_h a local line (see ``LocalLinearRegressor``) over columns scaled its own
@@ -191,25 +192,6 @@ class KernelRegressor(HeadPooling, KeyPoolingRegressor):
     """
 
     _DEGREE = 1
-
-    @with_callbacks  # type: ignore[untyped-decorator]
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
-        """Learn everything from the training rows, and remember them.
-
-        Parameters
-        ----------
-        X : (K, d) array or dataframe, y : (K,) or (K, P) numbers
-        sample_weight : (K,), not negative. Integers count repetitions, floats are importances; 0 deletes the row.
-        groups : (K,) labels. While learning, rows of one group do not see each other.
-
-        Returns
-        -------
-        self. *Cost*: see the class. Ctrl-C keeps the best so far, once there is one.
-        """
-        self._check_parameters()
-        key, value = training_arrays(self, X, y, labels=False)
-        self._learn(key, value, checked_weight(sample_weight, len(key)), groups)
-        return self
 
 
 class KernelClassifier(ClassifierMixin, HeadPooling):  # type: ignore[misc]

@@ -9,37 +9,15 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from regard.bandwidth.rules import checked_weight
-from regard.estimators.base import Array, KeyPoolingRegressor
+from regard.estimators.base import Array
 from regard.estimators.callbacks import CallbackSupportMixin, with_callbacks
 from regard.estimators.classes import numbered, onehot
 from regard.estimators.inputs import query_array, training_arrays
 from regard.estimators.kernel_pooling import KernelPooling
+from regard.estimators.learning import LearningRegressor
 
 
-class KernelPoolingRegressor(CallbackSupportMixin, KeyPoolingRegressor, KernelPooling):  # type: ignore[misc]
-    """``fit`` of the regressors with a kernel."""
-
-    @with_callbacks  # type: ignore[untyped-decorator]
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
-        """Remember the training rows and, unless it was given, learn the bandwidth.
-
-        Parameters
-        ----------
-        X : (K, d) array or dataframe, y : (K,) or (K, P) numbers
-        sample_weight : (K,), not negative. Integers count repetitions, floats are importances; 0 deletes the row.
-        groups : (K,) labels. While learning, rows of one group do not see each other.
-
-        Returns
-        -------
-        self. *Cost*: O(K·d) with a bandwidth given; learning it takes some 50 passes of O(K²·d) each.
-        """
-        self._check_parameters()
-        key, value = training_arrays(self, X, y, labels=False)
-        self._learn(key, value, checked_weight(sample_weight, len(key)), groups)
-        return self
-
-
-class NadarayaWatsonRegressor(KernelPoolingRegressor):
+class NadarayaWatsonRegressor(LearningRegressor, KernelPooling):
     """A weighted average of y in which near training rows count most.
 
     predict(x) = Σ_k K(‖w∘(x − x_k)‖) y_k / Σ_k K(‖w∘(x − x_k)‖), w = 1/bandwidth

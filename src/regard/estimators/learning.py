@@ -1,0 +1,36 @@
+"""``fit`` of every regressor that learns how far to look."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from regard.bandwidth.rules import checked_weight
+from regard.estimators.base import KeyPoolingRegressor
+from regard.estimators.callbacks import CallbackSupportMixin, with_callbacks
+from regard.estimators.inputs import training_arrays
+
+
+class LearningRegressor(CallbackSupportMixin, KeyPoolingRegressor):  # type: ignore[misc]
+    """Checks what it is given and hands it to ``_learn(key, value, sample_weight, groups)`` of its other base."""
+
+    _learn: Any
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+        """Remember the training rows and learn from them what was not given.
+
+        Parameters
+        ----------
+        X : (K, d) array or dataframe, y : (K,) or (K, P) numbers
+        sample_weight : (K,), not negative. Integers count repetitions, floats are importances; 0 deletes the row.
+        groups : (K,) labels. While learning, rows of one group do not see each other.
+
+        Returns
+        -------
+        self. *Cost*: O(K·d) with a bandwidth given; learning takes some 50 to 200 passes of O(K²·d) each, see the
+        class. Ctrl-C keeps the best so far, once there is one.
+        """
+        self._check_parameters()
+        key, value = training_arrays(self, X, y, labels=False)
+        self._learn(key, value, checked_weight(sample_weight, len(key)), groups)
+        return self
