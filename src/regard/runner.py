@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from regard import engines
 from regard.partial import Partial, empty
 from regard.planner import plan
 from regard.problem import Adjoint, Gradients, Problem, moment_count
+
+if TYPE_CHECKING:
+    from regard.engines.sweep import Sweep
 
 Array = NDArray[Any]
 
@@ -69,6 +72,19 @@ def run_weights(problem: Problem, engine: str) -> Array:
         if not rows.size:
             break
     return out
+
+
+def run_sweep(problem: Problem, engine: str, own: Array) -> Sweep | None:
+    """The means of this problem at any w, laid out once, where that is how the plan would compute them anyway.
+
+    ``own`` (Q,) are the queries' own values. None: ask ``run_moments`` and ``run_pullback`` at every w.
+    """
+    step = plan(problem.sketch(), engine, available_threads()).steps[0]
+    if step.engine != "tiled":
+        return None
+    from regard.engines.sweep import sweep
+
+    return sweep(problem, own, step)
 
 
 @contextmanager

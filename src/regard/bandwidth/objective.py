@@ -15,7 +15,8 @@ dtype are importances: the row leaves whole. With groups, a whole group leaves.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,7 +27,11 @@ from regard.local import Local, fit_local
 from regard.partial import Partial
 from regard.pooling import pool
 from regard.problem import Problem, build, checked_range, matrix, moment_count, relative_weights
+from regard.runner import run_sweep
 from regard.scores import RADIAL, Gaussian, Nearest, Radial
+
+if TYPE_CHECKING:
+    from regard.engines.sweep import Sweep
 
 Array = NDArray[Any]
 
@@ -131,6 +136,46 @@ class Objective:
 
     def __call__(self, w: ArrayLike, ridge: float = 0.0, *, gradient: bool = False) -> Evaluation:
         """The objective at w (scalar, (d,) or (d, r)) and λ, with its gradient if asked for."""
+        sweep, scales = self._sweep, np.asarray(w, np.float64)
+        if sweep is not None and scales.ndim < 2 and sweep.holds(scales):
+            return self._swept(sweep, scales, gradient)
+        return self._pooled(w, ridge, gradient)
+
+    @cached_property
+    def _sweep(self) -> Sweep | None:
+        """Means of this objective at any w, where one pass gives them and their slopes."""
+        if self.criterion != "loo" or self.kernel != "gaussian" or self.degree or self.tol:
+            return None
+        return run_sweep(self._problem(Gaussian(1.0)), self.engine, self.loss.columns[self.rows, 0])
+
+    def _swept(self, sweep: Sweep, w: Array, gradient: bool) -> Evaluation:
+        """Means by one pass; rows with hardly anybody in reach are done again on their own."""
+        mass, error, squares, gains = sweep(w, slopes=gradient)
+        if self.repeated is not None:
+            mass = mass + self._staying
+        poor = mass < sweep.least_mass
+        mass = np.where(poor, 1.0, mass)
+        error = np.where(poor, 0.0, error / mass)
+        counts = self.counts[self.rows]
+        answer = self.loss.columns[self.rows] + error[:, None]
+        share = np.where(poor, 0.0, counts / counts.sum())
+        value, slope, empty = float(share @ error**2), None, 0
+        if gradient:
+            assert squares is not None
+            assert gains is not None
+            slope = (2.0 * share * error / mass) @ (error[:, None] * squares - gains)
+            slope = w * (slope if w.ndim else slope.sum())
+        answer = self.loss.in_units_of_y(answer)
+        if poor.any():
+            rest = self.looking_at(np.flatnonzero(poor))._pooled(w, 0.0, gradient)
+            part = float(counts[poor].sum() / counts.sum())
+            value, empty = value + part * rest.value, rest.empty
+            slope = None if slope is None or rest.w is None else slope + part * rest.w
+            answer[poor] = rest.answer
+        return Evaluation(value, slope, 0.0, answer, empty)
+
+    def _pooled(self, w: ArrayLike, ridge: float, gradient: bool) -> Evaluation:
+        """By the engines' two verbs."""
         score = RADIAL[self.kernel](w)
         local = self._fit(score, ridge)
         answer = local.fit.output
@@ -162,14 +207,19 @@ class Objective:
 
     def _own(self) -> Partial:
         """The copies of a row that stay when one leaves: at distance 0, so with no δ."""
-        assert self.weight is not None
-        assert self.repeated is not None
-        unit = np.exp(-relative_weights(self.weight.astype(np.float64))[2])
-        mass = self.repeated[self.rows] * unit
+        mass = self._staying
         count = moment_count(self.loss.columns.shape[1], self.key.shape[1], 2 * self.degree)
         moments = np.zeros((len(mass), count))
         moments[:, : self.loss.columns.shape[1]] = mass[:, None] * self.loss.columns[self.rows]
         return Partial(np.where(mass > 0.0, 0.0, -np.inf), mass, moments)
+
+    @property
+    def _staying(self) -> Array:
+        """Mass (Q,) of the copies of a row that stay when one leaves."""
+        assert self.weight is not None
+        assert self.repeated is not None
+        unit = np.exp(-relative_weights(self.weight.astype(np.float64))[2])
+        return np.asarray(self.repeated[self.rows] * unit)
 
     def _nearest(self, score: Radial, nobody: Array) -> Array:
         rows = self.rows[nobody]

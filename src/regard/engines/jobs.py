@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from typing import Any, TypeVar
 
 from regard.planner import Step
 from regard.problem import Problem
 
 Job = TypeVar("Job")
+
+# Threads are kept: starting some costs as much as a small problem. A child process starts its own.
+_helpers: dict[int, ThreadPoolExecutor] = {}
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_helpers.clear)
 
 
 def blocks(n: int, size: int) -> list[slice]:
@@ -23,11 +30,28 @@ def jobs_of(count: int, problem: Problem, step: Step, lanes: int) -> list[tuple[
 
 
 def each(run: Callable[[Job], Any], jobs: Sequence[Job], threads: int) -> list[Any]:
-    """Results of all jobs, in their order. Ctrl-C drops the jobs not yet begun."""
+    """Results of all jobs, in their order; the calling thread works too. Ctrl-C drops the jobs not yet begun."""
     if threads == 1 or len(jobs) < 2:
         return [run(job) for job in jobs]
-    pool = ThreadPoolExecutor(min(threads, len(jobs)), thread_name_prefix="regard")
+    results: list[Any] = [None] * len(jobs)
+    # Drawing a number is one step of the interpreter, so no two threads get the same.
+    numbers, stopped = count(), False
+
+    def work() -> None:
+        for number in numbers:
+            if stopped or number >= len(jobs):
+                return
+            results[number] = run(jobs[number])
+
+    helpers = min(threads, len(jobs)) - 1
+    if helpers not in _helpers:
+        _helpers[helpers] = ThreadPoolExecutor(helpers, thread_name_prefix="regard")
+    futures = [_helpers[helpers].submit(work) for _ in range(helpers)]
     try:
-        return [future.result() for future in [pool.submit(run, job) for job in jobs]]
+        work()
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        stopped = True
+        failed = [error for future in futures if not future.cancel() and (error := future.exception())]
+    if failed:
+        raise failed[0]
+    return results
