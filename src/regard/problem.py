@@ -59,6 +59,7 @@ class Problem:
     exclude: tuple[Array, Array] | None = None  # integer labels (Q,), (K,); equal labels may not attend
     tol: float = 0.0
     kept: Array | None = None  # (K,) numbers of the caller's keys that are left; None: all of them
+    rough: bool = False  # moments of degree 2 may be single precision all the way: enough to search by
 
     def sketch(self) -> Sketch:
         return Sketch(

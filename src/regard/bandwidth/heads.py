@@ -6,7 +6,7 @@ full matrix, every one a local line whose ridge is learned with it. Their answer
 that make the left-out answers best, held a little towards equal shares (docs/decisions/0007).
 
 With many rows the search looks at a batch of rows as queries, against all rows as keys: a few hundred to choose
-where to start, some thousand to walk down.
+where to start, two thousand to walk down, eight thousand for the last steps.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Array = NDArray[Any]
 SCALINGS = ((1.0, ("full",)), (0.5, ("feature", "full")), (0.0, ("feature",)))
 # (w·spread, λ) where walks start.
 STARTS = ((1.0, 0.1), (2.0, 0.01))
-# Rows looked at while choosing a start and while walking, and iterations, where rows are many.
-FEW, SOME = 500, 2000
-FEW_STEPS, STEPS, FULL_STEPS = 12, 40, 80
-# A walk ends when a step improves the logarithm of the criterion by less: on a batch of rows, and on all.
+# Rows looked at while choosing a start, while walking and at the end, and iterations, where rows are many.
+FEW, SOME, MOST = 500, 2000, 8000
+FEW_STEPS, STEPS, FULL_STEPS, LAST_STEPS = 12, 40, 80, 15
+# A walk ends when a step improves the logarithm of the criterion by less: where rows are many, and where they are few.
 ENOUGH, LITTLE = 3e-4, 1e-7
 # Price of turning away from the features' own axes, over the number of rows looked at.
 TURN_PRICE = 30.0
@@ -127,20 +127,23 @@ def _walks(objective: Objective, metrics: tuple[str, ...], seed: int, trail: _Tr
     """The best w per feature, and the best full matrix from there, as far as ``metrics`` asks for them."""
     n = len(objective.rows)
     rng = np.random.default_rng(seed)
-    few = some = rough = replace(objective, tol=ROUGH)
+    few = some = most = replace(objective, tol=ROUGH)
     if n > SOME:
-        few, some = (rough.looking_at(np.sort(rng.choice(n, size, replace=False))) for size in (FEW, SOME))
+        order, rough = rng.permutation(n), replace(most, rough=objective.degree > 0)
+        few, some, most = (rough.looking_at(np.sort(order[:size])) for size in (FEW, SOME, MOST))
     shape = Shape.of("feature", spreads(objective.key, objective.counts))
     if not shape.size:
         return [(shape, _Place(0.0, np.zeros(0), RIDGES[1]))]
     starts = [_walk(few, shape, shape.start(level), ridge, FEW_STEPS, trail) for level, ridge in STARTS]
     best = min(starts, key=lambda place: place.value)
-    per_feature = _walk(some, shape, best.parameters, best.ridge, STEPS, trail)
-    if shape.size == 1 or "full" not in metrics:
-        return [(shape, per_feature)]
-    full, parameters = shape.turned(per_feature.parameters)
-    turned = (full, _walk(some, full, parameters, per_feature.ridge, FULL_STEPS, trail))
-    return [(shape, per_feature), turned] if "feature" in metrics else [turned]
+    walked = _walk(some, shape, best.parameters, best.ridge, STEPS, trail)
+    full, parameters = shape.turned(walked.parameters)
+    found = [(shape, walked)] if shape.size == 1 or "feature" in metrics else []
+    if shape.size > 1 and "full" in metrics:
+        found.append((full, _walk(some, full, parameters, walked.ridge, FULL_STEPS, trail)))
+    if n <= SOME:
+        return found
+    return [(shape, _walk(most, shape, place.parameters, place.ridge, LAST_STEPS, trail)) for shape, place in found]
 
 
 def _walk(objective: Objective, shape: Shape, start: Array, ridge: float, steps: int, trail: _Trail) -> _Place:
@@ -163,7 +166,6 @@ def _walk(objective: Objective, shape: Shape, start: Array, ridge: float, steps:
 
     bounds = shape.bounds(sharpest(objective)) + [tuple(np.log(RIDGES))] * learned
     x = np.r_[start, np.log(ridge)] if learned else start
-    whole = len(objective.rows) == len(objective.key)
-    options = {"maxiter": steps, "maxcor": 20, "ftol": LITTLE if whole else ENOUGH}
+    options = {"maxiter": steps, "maxcor": 20, "ftol": LITTLE if len(objective.key) <= SOME else ENOUGH}
     found = minimize(at, x, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     return _Place(float(found.fun), found.x[: shape.size], float(np.exp(found.x[-1])) if learned else 0.0)

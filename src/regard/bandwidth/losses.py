@@ -11,8 +11,9 @@ from scipy.optimize import nnls
 
 Array = NDArray[Any]
 
-# How much mixing weights are held to equal shares, in units of the equal mix's squared error.
-EVEN = 0.1
+# How much mixing weights are held to equal shares, in units of the equal mix's squared error: where rows are few, the
+# best by leave-one-out is often the luckiest. Beyond so many rows the hold fades.
+EVEN, ENOUGH = 0.1, 1000.0
 # Steps of mixing probabilities.
 CREDITS = 100
 
@@ -74,12 +75,13 @@ class SquaredError:
         They are held a little to equal shares: the answers of like heads are too alike to tell who is best.
         """
         count = len(answers)
+        even = EVEN * min(1.0, ENOUGH / float(counts.sum()))
         share = np.sqrt(counts / counts.sum())[:, None]
         errors = (share * (answers - self.columns)).reshape(count, -1).T
         size = max(float(np.linalg.norm(errors.mean(axis=1))), 1e-150)
         # Non-negative least squares; a heavy last row makes the weights add up to 1.
-        system = np.vstack([errors, np.sqrt(EVEN) * size * np.eye(count), 1e4 * size * np.ones((1, count))])
-        right = np.concatenate([np.zeros(len(errors)), np.full(count, np.sqrt(EVEN) * size / count), [1e4 * size]])
+        system = np.vstack([errors, np.sqrt(even) * size * np.eye(count), 1e4 * size * np.ones((1, count))])
+        right = np.concatenate([np.zeros(len(errors)), np.full(count, np.sqrt(even) * size / count), [1e4 * size]])
         weights = nnls(system, right)[0]
         return np.asarray(weights / weights.sum())
 

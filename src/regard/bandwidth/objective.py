@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 CRITERIA = ("loo", "gcv", "aicc")
+# Condition of a matrix w, and size of a projected row, up to which single precision can be trusted.
+WORST, FARTHEST = 1e4, 1e6
 # Squares of spans of more decades than these would overflow or vanish.
 LINE_DECADES = 150
 
@@ -66,6 +68,7 @@ class Objective:
     criterion: str
     engine: str
     tol: float = 0.0  # share of its attention that a row may lose
+    rough: bool = False  # lines in single precision: enough to search by
 
     @classmethod
     def of(
@@ -139,7 +142,39 @@ class Objective:
         sweep, scales = self._sweep, np.asarray(w, np.float64)
         if sweep is not None and scales.ndim < 2 and sweep.holds(scales):
             return self._swept(sweep, scales, gradient)
+        if self.rough and (space := self._projected(scales)) is not None:
+            return self._turned(*space, scales, ridge, gradient)
         return self._pooled(w, ridge, gradient)
+
+    def _projected(self, w: Array) -> tuple[Objective, Array, Array] | None:
+        """The objective over projected keys, z = (x − x̄)·W, with W (r, r) and the features it takes; None if it cannot.
+
+        There the same lines are found at W = I.
+        """
+        scales = np.broadcast_to(w, self.key.shape[1]) if w.ndim < 2 else np.abs(w).max(axis=1, initial=0.0)
+        taken = np.asarray(scales != 0.0)
+        W = w[taken] if w.ndim == 2 else np.diag(scales[taken])
+        if W.shape[0] != W.shape[1] or not W.size or np.linalg.cond(W / np.abs(W).max()) > WORST:
+            return None
+        z = (self.key - self.key.mean(axis=0))[:, taken] @ W
+        if not np.abs(z).max() < FARTHEST:
+            return None
+        return replace(self, key=z.astype(np.float32)), W, taken
+
+    def _turned(self, there: Objective, W: Array, taken: Array, w: Array, ridge: float, gradient: bool) -> Evaluation:
+        """z(I + E) is x·W(I + E), so a gradient by E at 0 is one by W⁻¹·dW."""
+        found = there._pooled(np.eye(len(W)), ridge, gradient)
+        if found.w is None:
+            return found
+        by_w = np.linalg.solve(W.T, found.w)
+        slope = np.zeros(w.shape)
+        if w.ndim == 2:
+            slope[taken] = by_w
+        elif w.ndim == 1:
+            slope[taken] = np.diagonal(by_w)
+        else:
+            slope = np.asarray(np.trace(by_w))
+        return found._replace(w=slope)
 
     @cached_property
     def _sweep(self) -> Sweep | None:
@@ -197,7 +232,8 @@ class Objective:
         exclude = (self.labels[self.rows], self.labels) if self.criterion == "loo" else None
         query = self.key[self.rows]
         options: dict[str, Any] = {"sample_weight": self.weight, "exclude": exclude, "tol": self.tol}
-        return build(query, self.key, self.loss.columns, score, **options)
+        problem = build(query, self.key, self.loss.columns.astype(self.key.dtype), score, **options)
+        return replace(problem, rough=self.key.dtype == np.float32)
 
     def _fit(self, score: Radial, ridge: float) -> Local:
         own = None

@@ -14,6 +14,7 @@ from regard.partial import Partial
 from regard.planner import Step
 from regard.problem import Adjoint, Gradients, Problem
 from regard.programs.adjoint import pull_keys, pull_queries
+from regard.programs.centred import pull_centred
 from regard.programs.pairs import ADDITIVE, Pairs
 from regard.scores import Additive, DotProduct, Radial
 
@@ -42,7 +43,11 @@ def sums_over_keys(
     def run(rows: slice) -> Array:
         grad_w = np.zeros((1 if pairs.form == ADDITIVE else size, size))
         where = rows.start, rows.stop, step.key_tile, near(rows)
-        pull_queries(pairs, columns, left, value, right, plain, *where, peak, grad_w, grad_query)
+        sums = pairs, columns, left, value, right, plain
+        if problem.rough and only_w:
+            pull_centred(*sums, *where, peak, grad_w)
+        else:
+            pull_queries(*sums, *where, peak, grad_w, grad_query)
         return grad_w
 
     parts = each(run, blocks(len(pairs.queries), -(-step.query_tile // lanes)), step.threads)

@@ -33,6 +33,7 @@ from regard.partial import Partial, empty, merge_all
 from regard.planner import Step
 from regard.problem import Adjoint, Gradients, Outcome, Problem, moment_count
 from regard.programs.averages import average_blocks, weight_blocks
+from regard.programs.centred import centred_blocks
 from regard.programs.fused import gaussian_sums
 from regard.programs.lanes import DEEPEST, LOG2E, block_lanes
 from regard.programs.pairs import Pairs
@@ -130,14 +131,25 @@ def _too_deep(problem: Problem, peak: Array) -> Array:
     return np.asarray(far | ((peak > -np.inf) & (peak < -64.0)) if problem.query.dtype == np.float32 else far)
 
 
-def precise(problem: Problem, partial: Partial) -> tuple[Problem, Partial]:
-    """The problem in a precision that holds every weight of its adjoint pass, and its state to match."""
+def precisely(
+    problem: Problem, partial: Partial, adjoint: Adjoint, run: Callable[[Problem, Partial, Adjoint], Gradients]
+) -> Gradients:
+    """Run an adjoint pass in a precision that holds every weight: all of it, or of a rough one what needs it."""
     # A mass too small for float32 goes into the peak, where ``_too_deep`` sees it.
     light = (partial.mass > 0.0) & (partial.mass < 2.0**-60)
     height = np.log(np.where(light, partial.mass, 1.0))
     partial = partial._replace(peak=partial.peak + height, mass=np.where(light, 1.0, partial.mass))
-    deep = problem.query.dtype == np.float32 and _too_deep(problem, partial.peak).any()
-    return (doubled(problem) if deep else problem), partial
+    deep = np.zeros(len(partial.peak), bool)
+    if problem.query.dtype == np.float32:
+        deep = _too_deep(problem, partial.peak)
+    if not deep.any() or not problem.rough:
+        return run(doubled(problem) if deep.any() else problem, partial, adjoint)
+    total: Any = 0.0
+    for part, rows in ((problem, np.flatnonzero(~deep)), (doubled(problem), np.flatnonzero(deep))):
+        if rows.size:
+            state = Partial(partial.peak[rows], partial.mass[rows], partial.moments[rows], partial.hard)
+            total = total + run(part.take(rows), state, adjoint.take(rows)).w
+    return Gradients(w=total)
 
 
 def pullback(
@@ -149,7 +161,7 @@ def pullback(
     over_keys: Near = every_tile,
     over_queries: Near = every_tile,
 ) -> Gradients:
-    """Gradients through the scores, of what ``precise`` returned; two Nears say which tiles the sums run over."""
+    """Gradients through the scores, as ``precisely`` runs it; two Nears say which tiles the sums run over."""
     if not problem.sketch().pairs:
         return no_gradients(problem, want)
     pairs = pairs_of(problem)
@@ -263,7 +275,10 @@ def _split(problem: Problem, pairs: Pairs, step: Step, reach: Reach | None = Non
 
         def add(near: Array) -> None:
             where = 0, len(peak), keys.start, keys.stop, step.key_tile, near
-            average_blocks(part, columns, problem.degree, *where, peak, sums)
+            if problem.rough:
+                centred_blocks(part, columns, *where, peak, sums)
+            else:
+                average_blocks(part, columns, problem.degree, *where, peak, sums)
 
         if reach is None:
             add(EVERY_TILE)

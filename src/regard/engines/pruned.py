@@ -49,7 +49,14 @@ def weights(problem: Problem, step: Step) -> tuple[Array, Array | None]:
 
 def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
     """Gradients through the scores; ``partial`` is what ``moments`` returned for the same problem."""
-    problem, partial = passes.precise(working(_checked(problem)), partial)
+
+    def run(problem: Problem, partial: Partial, adjoint: Adjoint) -> Gradients:
+        return _pulled(problem, step, partial, adjoint, want)
+
+    return passes.precisely(working(_checked(problem)), partial, adjoint, run)
+
+
+def _pulled(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
     near = _arranged(problem, step)
     if near is None:
         return passes.pullback(problem, partial, step, adjoint, want)

@@ -24,4 +24,8 @@ def weights(problem: Problem, step: Step) -> tuple[Array, Array | None]:
 
 def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
     """Gradients through the scores; ``partial`` is what ``moments`` returned for the same problem."""
-    return passes.pullback(*passes.precise(working(problem), partial), step, adjoint, want)
+
+    def run(problem: Problem, partial: Partial, adjoint: Adjoint) -> Gradients:
+        return passes.pullback(problem, partial, step, adjoint, want)
+
+    return passes.precisely(working(problem), partial, adjoint, run)

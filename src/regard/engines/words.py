@@ -20,12 +20,12 @@ Array = NDArray[Any]
 def working(problem: Problem) -> Problem:
     """The problem in the precision it is computed in: float32 only where float32 can hold what happens on the way.
 
-    Hard attention is discontinuous and products with δ cancel in a fit: both are always in float64.
+    Hard attention is discontinuous and products with δ cancel in a fit: both are in float64, but for rough fits.
     """
     if problem.query.dtype == np.float64:
         return problem
     score = problem.score
-    single = not (isinstance(score, Nearest) or problem.degree)
+    single = not (isinstance(score, Nearest) or (problem.degree and not problem.rough))
     if isinstance(score, Radial):
         w = np.abs(score.w[score.w != 0.0])
         single = single and bool(((w > 1e-18) & (w < 1e18)).all())
@@ -38,7 +38,7 @@ def working(problem: Problem) -> Problem:
 def doubled(problem: Problem) -> Problem:
     """The problem in float64."""
     cast = {name: getattr(problem, name).astype(np.float64) for name in ("query", "key", "columns")}
-    return replace(problem, **cast)
+    return replace(problem, **cast, rough=False)
 
 
 def pairs_of(problem: Problem, height: Array | None = None) -> Pairs:
@@ -51,7 +51,9 @@ def pairs_of(problem: Problem, height: Array | None = None) -> Pairs:
         form, code, compact = RADIAL, score.kernel.code, score.kernel.compact
         w = score.w
         if w.ndim == 2:
-            form, metric, w = METRIC, w, np.ones(key.shape[1])
+            # Without a turn there is nothing to project; gradients still are those of a matrix.
+            straight = np.array_equal(w, np.eye(key.shape[1]))
+            form, metric, w = RADIAL if straight else METRIC, w, np.ones(key.shape[1])
         elif w.ndim == 0:
             # Squares of differences are summed unrounded as far as they are, so that ties stay ties.
             power, stretch = power_and_stretch(w)

@@ -13,7 +13,7 @@ import numpy as np
 from regard.programs.averages import lower
 from regard.programs.compiled import program
 from regard.programs.lanes import widest_lanes
-from regard.programs.pairs import ADDITIVE, DOT, GAUSSIAN, METRIC, fill, slope, squares
+from regard.programs.pairs import ADDITIVE, DOT, GAUSSIAN, fill, slope, squares
 from regard.programs.tiles import (
     add_affine,
     add_affine_of_keys,
@@ -33,8 +33,8 @@ def pull_queries(pairs, columns, left, value, right, plain, start, stop, tile_ke
 
     columns (K, P); left, right, plain (blocks, 1 or 1 + d, lanes), left and plain divided by the mass, plain without
     rows where there is none; value (blocks, P, lanes); right with its sign turned; grad_w (d, d) Σ c·δδᵀ (only its
-    diagonal unless METRIC), or (1, h) for ADDITIVE; grad_query (blocks, d or h, 2, lanes), or (blocks, 0, 2, lanes)
-    where a radial score's is not wanted; near (stop − start, tiles) says which tiles each block sees, all if empty.
+    diagonal unless w is a matrix), or (1, h) for ADDITIVE; grad_query (blocks, d or h, 2, lanes), or (blocks, 0, 2,
+    lanes) where a radial score's is not wanted; near (stop − start, tiles): the tiles each block sees, all if empty.
     """
     lanes = peak.shape[1]
     shape = (tile_keys, lanes)
@@ -126,7 +126,7 @@ def _pull_scores(pairs, block, j0, n, tile, spare, grad_w, grad_row):
     if not grad_w.size:
         return
     sums = np.zeros((d, 2, lanes))
-    if pairs.form != METRIC:
+    if not pairs.metric.size:
         reduce_squares(tile, pairs.queries, block, pairs.keys, j0, n, sums)
         for f in range(d):
             grad_w[f, f] += sums[f].sum()

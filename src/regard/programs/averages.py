@@ -31,7 +31,7 @@ def average_blocks(pairs, columns, degree, start, stop, first, last, tile_keys, 
                 continue
             fill(pairs, b, j0, n, tile)
             if not pairs.direct:
-                _raise_peak(pairs, tile, n, peak[b], sums[b])
+                raise_peak(pairs, tile, n, peak[b], sums[b])
                 lower(pairs, tile, j0, n, peak[b])
             reduce(tile, n, columns, j0, sums[b])
             if degree > 0:
@@ -56,7 +56,7 @@ def weight_blocks(pairs, start, stop, tile_keys, peak, mass, out):
 
 
 @program
-def _raise_peak(pairs, tile, n, peak, sums):
+def raise_peak(pairs, tile, n, peak, sums):
     """Let the peak follow the tile's best scores, and shrink what was summed before."""
     top = peak.copy()
     tops(tile, n, top)
