@@ -22,6 +22,7 @@ LEVELS = [
     {"estimators"},
     {"inference"},
     {"bandwidth"},
+    {"nn"},
     {"pooling", "local"},
     {"runner"},
     {"engines"},
@@ -136,6 +137,8 @@ def test_imports_point_down(name):
         ("plot.heatmaps", "from regard import pool"),
         ("planner", "from regard.data import notes"),
         ("tour.guide", "from ..cli import app"),
+        ("nn.pooling", "from regard.bandwidth import loo_objective"),
+        ("nn.scores", "from regard import NadarayaWatsonRegressor"),
     ],
 )
 def test_the_rules_bite(name, source):

@@ -30,7 +30,7 @@ _PUBLIC = {
     "load": "regard.store",
     "save": "regard.store",
 }
-_MODULES = ("bandwidth", "data", "plot", "scores")
+_MODULES = ("bandwidth", "data", "nn", "plot", "scores")
 
 __all__ = ["__version__", *_MODULES, *_PUBLIC]
 

@@ -1,0 +1,50 @@
+"""Attention as torch modules: the only place where trainable parameters exist.
+
+Batch first, ``forward(queries, keys, values, valid_lens=None, *, attn_mask=None, need_weights=False)``; in masks,
+True = may attend. Needs numpy and torch only.
+"""
+
+try:
+    import torch as _torch  # noqa: F401
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        "regard.nn needs torch, which is not installed; pip install 'regard[nn]' brings it", name=missing.name
+    ) from missing
+
+from regard.nn.additive import AdditiveScore, ConcatenatedScore
+from regard.nn.baselines import LearnedBaseline, LeaveOneOut, MovingAverage
+from regard.nn.book import AdditiveAttention, DotProductAttention, NWKernelRegression
+from regard.nn.hard import HardAttention
+from regard.nn.heads import MultiHead, multi_head
+from regard.nn.looks import Look
+from regard.nn.masks import from_key_padding_mask
+from regard.nn.notes import AdditiveAttentionReg
+from regard.nn.pooling import Attended, AttentionPooling
+from regard.nn.scores import BilinearScore, DotProductScore, GaussianScore
+from regard.nn.softmaxes import entmax15, masked_softmax, softmax, sparsemax
+
+__all__ = [
+    "AdditiveAttention",
+    "AdditiveAttentionReg",
+    "AdditiveScore",
+    "Attended",
+    "AttentionPooling",
+    "BilinearScore",
+    "ConcatenatedScore",
+    "DotProductAttention",
+    "DotProductScore",
+    "GaussianScore",
+    "HardAttention",
+    "LearnedBaseline",
+    "LeaveOneOut",
+    "Look",
+    "MovingAverage",
+    "MultiHead",
+    "NWKernelRegression",
+    "entmax15",
+    "from_key_padding_mask",
+    "masked_softmax",
+    "multi_head",
+    "softmax",
+    "sparsemax",
+]

@@ -1,0 +1,112 @@
+"""Additive scores: one hidden layer over a query and a key, written in its two equal forms."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.nn.precision import widened
+from regard.nn.scores import at_least_one, fits
+
+
+def projected(layer: nn.Linear, rows: Tensor) -> Tensor:
+    """The rows through a layer without bias, in float32 at least."""
+    if isinstance(layer, nn.LazyLinear):
+        layer(rows.to(layer.weight.dtype))  # takes its width from the first rows it sees, and is lazy no more
+    rows, weight = widened(rows, layer.weight)
+    return F.linear(rows, weight)
+
+
+def additive(queries: Tensor, keys: Tensor, w_v: nn.Linear) -> Tensor:
+    """w_v·tanh(q + k) of projected queries (…, Q, h) and keys (…, K, h). *Cost*: O(Q·K·h) time and memory."""
+    hidden = torch.tanh(queries.unsqueeze(-2) + keys.unsqueeze(-3))  # (…, Q, K, h)
+    return projected(w_v, hidden).squeeze(-1)
+
+
+class AdditiveScore(nn.Module):
+    """w_vᵀ tanh(W_q q + W_k k), without bias: queries and keys may have different sizes.
+
+    Parameters
+    ----------
+    query_size, key_size : features of a query and of a key.
+    hidden_size : h, units of the hidden layer.
+    device, dtype : of the parameters ``W_q``, ``W_k`` and ``w_v``.
+
+    *Cost*: O(Q·K·h) time and memory.
+
+    >>> AdditiveScore(2, 5, 8)(torch.ones(1, 3, 2), torch.ones(1, 4, 5)).shape
+    torch.Size([1, 3, 4])
+    """
+
+    def __init__(
+        self,
+        query_size: int,
+        key_size: int,
+        hidden_size: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        at_least_one(query_size=query_size, key_size=key_size, hidden_size=hidden_size)
+        self.W_q = nn.Linear(query_size, hidden_size, bias=False, device=device, dtype=dtype)
+        self.W_k = nn.Linear(key_size, hidden_size, bias=False, device=device, dtype=dtype)
+        self.w_v = nn.Linear(hidden_size, 1, bias=False, device=device, dtype=dtype)
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        fits(queries, keys, self.W_q.in_features, self.W_k.in_features)
+        return additive(projected(self.W_q, queries), projected(self.W_k, keys), self.w_v)
+
+
+class ConcatenatedScore(nn.Module):
+    """w_vᵀ tanh(W [q; k]): the same score as the books draw it, one hidden layer over query and key side by side.
+
+    W [q; k] = W_q q + W_k k with W = [W_q, W_k], so ``as_additive()`` is equal and cheaper: it projects each query and
+    each key once instead of every pair.
+
+    Parameters
+    ----------
+    query_size, key_size, hidden_size, device, dtype : as in ``AdditiveScore``.
+
+    *Cost*: O(Q·K·h·(query_size + key_size)) time, O(Q·K·(h + query_size + key_size)) memory.
+
+    >>> score, q, k = ConcatenatedScore(2, 5, 8), torch.rand(1, 3, 2), torch.rand(1, 4, 5)
+    >>> torch.allclose(score(q, k), score.as_additive()(q, k), atol=1e-6)
+    True
+    """
+
+    def __init__(
+        self,
+        query_size: int,
+        key_size: int,
+        hidden_size: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        at_least_one(query_size=query_size, key_size=key_size, hidden_size=hidden_size)
+        self.query_size, self.key_size = query_size, key_size
+        self.W = nn.Linear(query_size + key_size, hidden_size, bias=False, device=device, dtype=dtype)
+        self.w_v = nn.Linear(hidden_size, 1, bias=False, device=device, dtype=dtype)
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        fits(queries, keys, self.query_size, self.key_size)
+        queries, keys = widened(queries, keys)
+        batch = torch.broadcast_shapes(queries.shape[:-2], keys.shape[:-2])  # type: ignore[no-untyped-call]
+        pairs = (*batch, queries.shape[-2], keys.shape[-2], -1)
+        both = torch.cat([queries.unsqueeze(-2).expand(pairs), keys.unsqueeze(-3).expand(pairs)], dim=-1)
+        return projected(self.w_v, torch.tanh(projected(self.W, both))).squeeze(-1)
+
+    def as_additive(self) -> AdditiveScore:
+        """The equal ``AdditiveScore``, with parameters of its own."""
+        weight = self.W.weight
+        score = AdditiveScore(
+            self.query_size, self.key_size, self.W.out_features, device=weight.device, dtype=weight.dtype
+        )
+        with torch.no_grad():
+            score.W_q.weight.copy_(weight[:, : self.query_size])
+            score.W_k.weight.copy_(weight[:, self.query_size :])
+            score.w_v.weight.copy_(self.w_v.weight)
+        return score

@@ -1,0 +1,133 @@
+"""The book's names: the attention classes of Dive into Deep Learning, signatures of editions 0.17 and 1.0.
+
+Parameters are named as there, so saved weights load. What differs: masked keys get exactly nothing, a length of 0 gives
+zeros instead of a plain mean, inputs are not written to, and ``attention_weights`` is detached.
+"""
+
+from __future__ import annotations
+
+from inspect import Parameter, Signature
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.nn.additive import additive, projected
+from regard.nn.inputs import prepared
+from regard.nn.masks import Lengths
+from regard.nn.pooling import attend
+from regard.nn.scores import dot_product, gaussian
+from regard.nn.softmaxes import softmax
+
+
+class NWKernelRegression(nn.Module):
+    """Nadaraya–Watson regression with one learned w: Σ_k softmax_k(−½((q − x_k)·w)²) y_k.
+
+    *Empty rows*: zeros. *Cost*: O(n·m).
+
+    >>> net = NWKernelRegression()
+    >>> net(torch.zeros(1), torch.tensor([[-1.0, 1.0]]), torch.tensor([[2.0, 4.0]])).tolist()
+    [3.0]
+    """
+
+    attention_weights: Tensor | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.rand(1))
+        self.attention_weights = None
+
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """queries (n,), keys (n, m) and values (n, m): each query has its own; returns (n,).
+
+        For leave-one-out each row of keys holds the m = n − 1 other training inputs.
+        """
+        if queries.ndim != 1 or keys.ndim != 2 or keys.shape != values.shape or len(keys) != len(queries):
+            shapes = ", ".join(str(tuple(t.shape)) for t in (queries, keys, values))
+            raise ValueError(f"queries, keys and values must have shapes (n,), (n, m) and (n, m), got {shapes}")
+        inputs = prepared(queries[:, None, None], keys.unsqueeze(-1), values.unsqueeze(-1))
+        output, weights = attend(lambda q, k: gaussian(q, k, self.w), inputs, softmax, nn.Identity())
+        self.attention_weights = weights.squeeze(1).detach()  # (n, m)
+        return output.flatten()
+
+
+class DotProductAttention(nn.Module):
+    """Scaled dot-product attention; in both editions ``DotProductAttention(dropout)``.
+
+    *Empty rows*: zeros. *Cost*: O(Q·K·(d + P)).
+
+    >>> attention, x = DotProductAttention(dropout=0.5).eval(), torch.ones(2, 1, 2)
+    >>> attention(x, x, x, torch.tensor([1, 1])).shape
+    torch.Size([2, 1, 2])
+    """
+
+    attention_weights: Tensor | None
+
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.attention_weights = None
+
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, valid_lens: Lengths | None = None) -> Tensor:
+        """queries (B, Q, d), keys (B, K, d), values (B, K, P), valid_lens (B,) or (B, Q); returns (B, Q, P)."""
+        inputs = prepared(queries, keys, values, valid_lens)
+        output, weights = attend(dot_product, inputs, softmax, self.dropout)
+        self.attention_weights = weights.detach()  # (B, Q, K)
+        return output
+
+
+class AdditiveAttention(nn.Module):
+    """Additive attention: ``AdditiveAttention(key_size, query_size, num_hiddens, dropout)`` as in edition 0.17, or
+    ``AdditiveAttention(num_hiddens, dropout)`` as in 1.0, which takes the sizes from the first batch it sees.
+
+    *Empty rows*: zeros. *Cost*: O(Q·K·num_hiddens) time and memory.
+
+    >>> attention = AdditiveAttention(num_hiddens=8, dropout=0.1)
+    >>> attention(torch.ones(2, 1, 20), torch.ones(2, 10, 2), torch.ones(2, 10, 4), torch.tensor([2, 6])).shape
+    torch.Size([2, 1, 4])
+    """
+
+    attention_weights: Tensor | None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+        given = _signature_of(args, kwargs).bind(*args, **kwargs).arguments
+        hidden = given["num_hiddens"]
+        if "key_size" in given:
+            self.W_k = nn.Linear(given["key_size"], hidden, bias=False)
+            self.W_q = nn.Linear(given["query_size"], hidden, bias=False)
+        else:
+            self.W_k = nn.LazyLinear(hidden, bias=False)
+            self.W_q = nn.LazyLinear(hidden, bias=False)
+        self.w_v = nn.Linear(hidden, 1, bias=False)
+        self.dropout = nn.Dropout(given["dropout"])
+        self.attention_weights = None
+
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, valid_lens: Lengths | None = None) -> Tensor:
+        """queries (B, Q, query_size), keys (B, K, key_size), values (B, K, P), valid_lens (B,) or (B, Q)."""
+        inputs = prepared(queries, keys, values, valid_lens)
+        output, weights = attend(self._score, inputs, softmax, self.dropout)
+        self.attention_weights = weights.detach()  # (B, Q, K)
+        return output
+
+    def _score(self, queries: Tensor, keys: Tensor) -> Tensor:
+        return additive(projected(self.W_q, queries), projected(self.W_k, keys), self.w_v)
+
+
+def _named(*names: str) -> Signature:
+    return Signature([Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names])
+
+
+_EDITIONS = (_named("key_size", "query_size", "num_hiddens", "dropout"), _named("num_hiddens", "dropout"))
+
+
+def _signature_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
+    """The edition whose signature these arguments fit."""
+    for signature in _EDITIONS:
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError:
+            continue
+        return signature
+    editions = " or ".join(f"AdditiveAttention{signature}" for signature in _EDITIONS)
+    raise TypeError(f"expected {editions}, got {len(args)} positional arguments and {sorted(kwargs)}")

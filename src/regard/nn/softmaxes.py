@@ -1,0 +1,120 @@
+"""From scores to weights: softmax, and two replacements that give most keys exactly nothing.
+
+Each takes scores (…, K) with −inf for "cannot attend" and returns weights (…, K), not negative and summing to 1 over
+the last axis. ``normalised`` puts a mask in front and looks after rows where nobody may attend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from regard.nn.masks import Lengths, combined, masked_scores
+from regard.nn.precision import widened
+
+Normalise = Callable[[Tensor], Tensor]
+
+
+def softmax(scores: Tensor) -> Tensor:
+    """weightₖ = exp(scoreₖ) / Σⱼ exp(scoreⱼ): everybody gets a share."""
+    return torch.softmax(scores, dim=-1)
+
+
+def sparsemax(scores: Tensor) -> Tensor:
+    """weightₖ = max(scoreₖ − τ, 0), τ such that they sum to 1: the nearest point of the simplex to the scores.
+
+    Differentiable twice wherever no score sits on the edge τ. *Cost*: a sort over the keys.
+
+    >>> sparsemax(torch.tensor([1.0, 0.5, -1.0])).tolist()
+    [0.75, 0.25, 0.0]
+    """
+    if scores.shape[-1] == 0:
+        return scores
+    z, nothing = _below_peak(scores)
+    count, top = _sorted(z)
+    support = z > _threshold((top.cumsum(-1) - 1.0) / count, top)
+    size = support.sum(-1, keepdim=True)
+    inside = torch.where(support, z, 0.0)
+    tau = (inside.sum(-1, keepdim=True) - 1.0) / size
+    return (torch.where(support, inside - tau, 0.0) + nothing).to(scores.dtype)
+
+
+def entmax15(scores: Tensor) -> Tensor:
+    """weightₖ = max(scoreₖ/2 − τ, 0)², τ such that they sum to 1: half-way between softmax and sparsemax.
+
+    Differentiable twice wherever no score sits on the edge τ. *Cost*: a sort over the keys.
+
+    >>> entmax15(torch.tensor([2.0, 0.0, -4.0])).tolist()
+    [1.0, 0.0, 0.0]
+    """
+    if scores.shape[-1] == 0:
+        return scores
+    z, nothing = _below_peak(scores / 2.0)
+    count, top = _sorted(z)
+    mean = top.cumsum(-1) / count
+    spread = (top.square().cumsum(-1) / count - mean.square()).clamp(min=0.0)
+    support = z > _threshold(mean - (1.0 / count - spread).clamp(min=0.0).sqrt(), top)
+    size = support.sum(-1, keepdim=True)
+    inside = torch.where(support, z, 0.0)
+    mean = inside.sum(-1, keepdim=True) / size
+    spread = torch.where(support, inside - mean, 0.0).square().sum(-1, keepdim=True)
+    tau = mean - ((1.0 - spread) / size).sqrt()
+    return (torch.where(support, inside - tau, 0.0).square() + nothing).to(scores.dtype)
+
+
+def normalised(scores: Tensor, mask: Tensor | None, normalise: Normalise) -> Tensor:
+    """Weights (…, Q, K) of the pairs that may attend. *Empty rows*: all zero, with gradients of zero."""
+    scores = masked_scores(scores, mask)
+    if scores.shape[-1] == 0:
+        return scores
+    nobody = scores.detach().amax(-1, keepdim=True) == -torch.inf
+    # Worth a look: two passes over all pairs are saved where everybody may attend to somebody.
+    if not torch.compiler.is_compiling() and not bool(nobody.any()):
+        return normalise(scores)
+    return normalise(scores.masked_fill(nobody, 0.0)).masked_fill(nobody, 0.0)
+
+
+def masked_softmax(scores: Tensor, valid_lens: Lengths | None = None, *, attn_mask: Tensor | None = None) -> Tensor:
+    """Softmax over the keys a query may attend to; the others weigh exactly 0.
+
+    Parameters
+    ----------
+    scores : (…, Q, K), commonly (B, Q, K). What stands at a masked pair does not matter, not even NaN.
+    valid_lens : integers (B,) or (B, Q); only the first so many keys may be attended to.
+    attn_mask : broadcasts to the scores; boolean, True = may attend, or floats to add, −inf = may not.
+
+    Returns
+    -------
+    weights (…, Q, K) in the dtype of the scores, computed in float32 at least.
+
+    *Empty rows*: all zero, with gradients of zero. *Cost*: O(Q·K).
+
+    >>> masked_softmax(torch.zeros(2, 1, 3), torch.tensor([2, 0])).tolist()
+    [[[0.5, 0.5, 0.0]], [[0.0, 0.0, 0.0]]]
+    """
+    if scores.ndim < 2 or not scores.is_floating_point():
+        raise ValueError(f"scores must be floats of shape (…, queries, keys), got {scores.dtype} {tuple(scores.shape)}")
+    mask = combined(scores.shape, scores.device, valid_lens, attn_mask)
+    (wide,) = widened(scores)
+    return normalised(wide, mask, softmax).to(scores.dtype)
+
+
+def _below_peak(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores relative to the largest, and zeros (…, 1) that are NaN where softmax would be."""
+    (wide,) = widened(scores)
+    peak = wide.detach().amax(-1, keepdim=True)
+    return wide - peak, peak - peak
+
+
+def _sorted(z: Tensor) -> tuple[Tensor, Tensor]:
+    """1, 2, …, K and the scores in falling order; both thresholds lie above −1, so what is below −2 may stay there."""
+    top = z.detach().clamp(min=-2.0).sort(-1, descending=True).values
+    return torch.arange(1, z.shape[-1] + 1, device=z.device, dtype=z.dtype), top
+
+
+def _threshold(taus: Tensor, top: Tensor) -> Tensor:
+    """The τ (…, 1) of the largest support that lies above its own τ."""
+    size = (top > taus).sum(-1, keepdim=True)
+    return taus.gather(-1, (size - 1).clamp(min=0))

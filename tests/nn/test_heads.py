@@ -1,0 +1,136 @@
+"""multi_head: equal to nn.MultiheadAttention, a mask for every head, garbage kept from the projections."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from modules import checked_twice, with_parameters
+from regard.nn import (
+    AdditiveScore,
+    AttentionPooling,
+    DotProductScore,
+    GaussianScore,
+    HardAttention,
+    from_key_padding_mask,
+    multi_head,
+)
+
+
+def wide(*shape):
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def twins(size=6, heads=3, key_size=None, value_size=None):
+    """Ours and torch's, with the same parameters."""
+    ours = multi_head(AttentionPooling(DotProductScore()), heads, size, key_size, value_size).double()
+    torchs = nn.MultiheadAttention(
+        size, heads, bias=False, kdim=key_size, vdim=value_size, batch_first=True, dtype=torch.float64
+    )
+    with torch.no_grad():
+        if torchs.in_proj_weight is None:
+            parts = (torchs.q_proj_weight, torchs.k_proj_weight, torchs.v_proj_weight)
+        else:
+            parts = torchs.in_proj_weight.chunk(3)
+        for part, layer in zip(parts, (ours.W_q, ours.W_k, ours.W_v), strict=True):
+            layer.weight.copy_(part)
+        ours.W_o.weight.copy_(torchs.out_proj.weight)
+    return ours, torchs
+
+
+@pytest.mark.parametrize(("key_size", "value_size"), [(None, None), (4, 5)])
+def test_equal_to_torchs(key_size, value_size):
+    ours, torchs = twins(key_size=key_size, value_size=value_size)
+    q, k, v = wide(2, 3, 6), wide(2, 5, key_size or 6), wide(2, 5, value_size or 6)
+    padding = torch.tensor([[False] * 3 + [True] * 2, [False] * 4 + [True]])
+    for option, theirs in (
+        ({}, {}),
+        ({"attn_mask": from_key_padding_mask(padding)}, {"key_padding_mask": padding}),
+        ({"valid_lens": torch.tensor([3, 4])}, {"key_padding_mask": padding}),
+    ):
+        output, weights = ours(q, k, v, need_weights=True, **option)
+        expected = torchs(q, k, v, average_attn_weights=False, **theirs)
+        assert torch.allclose(output, expected[0], rtol=1e-12, atol=1e-14)
+        assert torch.allclose(weights, expected[1], rtol=1e-12, atol=1e-14)
+        assert torch.equal(ours(q, k, v, **option), output)
+
+
+def test_lengths_of_queries_and_masks_of_heads():
+    ours, torchs = twins()
+    q, k = wide(2, 3, 6), wide(2, 5, 6)
+    lengths = torch.tensor([[1, 2, 3], [4, 5, 1]])
+    may = torch.arange(5) < lengths[..., None]
+    expected = ours(q, k, k, attn_mask=may)
+    assert torch.equal(ours(q, k, k, lengths), expected)
+    assert torch.equal(ours(q, k, k, attn_mask=may.unsqueeze(1).expand(2, 3, 3, 5)), expected)
+    slopes = -torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)[:, None, None] * (torch.arange(5) - 2).abs()
+    short = ours(q, k, k, lengths, attn_mask=torch.zeros(2, 3, 3, 5, dtype=torch.float64))
+    assert torch.allclose(short, expected, rtol=1e-12), "lengths and a mask of heads must both allow"
+    biased = ours(q, k, k, attn_mask=slopes.expand(2, 3, 3, 5), need_weights=True)
+    theirs = torchs(q, k, k, attn_mask=slopes.expand(2, 3, 3, 5).flatten(0, 1), average_attn_weights=False)
+    assert torch.allclose(biased.weights, theirs[1], rtol=1e-12)
+    assert torch.allclose(biased.output, theirs[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("score", [GaussianScore(), AdditiveScore(2, 2, 4)], ids=lambda score: type(score).__name__)
+def test_gradients(score):
+    module = multi_head(AttentionPooling(copy.deepcopy(score)), 2, 3, 2, 3, hidden_size=4).double()
+    call, leaves = with_parameters(module, wide(2, 2, 3), wide(2, 3, 2), wide(2, 3, 3))
+    checked_twice(call, leaves, {"valid_lens": torch.tensor([2, 3])})
+
+
+def test_48_garbage_behind_a_mask_does_not_reach_the_projections():
+    ours, _ = twins()
+    q, k = wide(2, 3, 6), wide(2, 5, 6)
+    dirty = k.clone()
+    dirty[0, 3:], dirty[1, 4] = torch.nan, torch.inf
+    grads = []
+    for keys in (k, dirty):
+        ours.zero_grad()
+        leaf = q.clone().requires_grad_()
+        output = ours(leaf, keys, keys, torch.tensor([3, 4]))
+        output.square().sum().backward()
+        grads.append([output.detach(), leaf.grad, *(p.grad for p in ours.parameters())])
+    for clean, other in zip(*grads, strict=True):
+        assert clean.isfinite().all()
+        assert torch.equal(clean, other)
+    output, weights = ours(q, dirty, dirty, torch.tensor([4, 4]), need_weights=True)
+    assert output[0].isnan().all(), "who may attend to it is told"
+    assert weights[0, ..., :4].isnan().all()
+    assert not weights[..., 4].any()
+    assert output[1].isfinite().all()
+
+
+def test_empty_rows_are_zeros():
+    ours, _ = twins()
+    q, k = wide(2, 3, 6).requires_grad_(), wide(2, 5, 6)
+    output = ours(q, k, k, torch.tensor([0, 5]))
+    assert not output[0].any()
+    output.sum().backward()
+    assert not q.grad[0].any()
+    assert q.grad.isfinite().all()
+
+
+def test_state_and_words():
+    ours, _ = twins()
+    assert sorted(ours.state_dict()) == ["W_k.weight", "W_o.weight", "W_q.weight", "W_v.weight"]
+    x = wide(1, 4, 6)
+    assert torch.equal(copy.deepcopy(ours)(x, x, x), ours(x, x, x))
+    assert "heads=3" in repr(ours)
+    with pytest.raises(ValueError, match="hidden_size must be a multiple of heads, got 6 and 4"):
+        multi_head(AttentionPooling(DotProductScore()), 4, 6)
+    with pytest.raises(ValueError, match="heads must be a whole number"):
+        multi_head(AttentionPooling(DotProductScore()), 0, 6)
+    with pytest.raises(TypeError, match="pooling must be an AttentionPooling, got HardAttention"):
+        multi_head(HardAttention(DotProductScore()), 2, 6)
+    with pytest.raises(
+        ValueError, match=r"valid_lens must have the shape \(1,\) of the batch or \(1, 4\) of the queries"
+    ):
+        ours(x, x, x, torch.tensor([1, 2, 3]))
+    with pytest.raises(ValueError, match=r"attn_mask must broadcast to .* = \(1, 3, 4, 4\)"):
+        ours(x, x, x, attn_mask=torch.ones(1, 2, 4, 4))
+    with pytest.raises(ValueError, match=r"queries must have shape \(batch, queries, features\), got \(4, 6\)"):
+        ours(x[0], x[0], x[0])
