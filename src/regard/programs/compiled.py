@@ -28,7 +28,8 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLoca
 def source_key() -> str:
     """Hash of everything that decides what the programs compile to."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    # Programs for a GPU are another compiler's.
+    for path in sorted(set(Path(__file__).parent.glob("*.py")) - set(Path(__file__).parent.glob("triton_*.py"))):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     machine = (numba.__version__, llvmlite.__version__, binding.get_host_cpu_name(), sys.version)
     digest.update(repr((machine, binding.get_host_cpu_features().flatten())).encode())
