@@ -45,6 +45,7 @@ KINDS = (
 RECORDS = {
     "Head": "regard.bandwidth.heads",
     "HeadSearch": "regard.bandwidth.heads",
+    "NeighbourSearch": "regard.bandwidth.adaptive",
     "Scaling": "regard.bandwidth.scaling",
     "Search": "regard.bandwidth.search",
 }

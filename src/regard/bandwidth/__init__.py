@@ -99,7 +99,7 @@ def resolve(
     >>> resolve(-2.0, [[0.0], [1.0]])[:2]
     (2.0, 0.5)
     """
-    accepted = f"a number, one number per feature, or one of {', '.join(map(repr, (*CRITERIA, *RULES, 'plugin')))}"
+    accepted = f"a number, one number per feature, or one of {', '.join(map(repr, (*CRITERIA, 'adaptive', *RULES, 'plugin')))}"
     if isinstance(bandwidth, str) and bandwidth == "plugin" and y is not None:
         h = plugin(X, y, kernel=kernel, sample_weight=sample_weight)
         return Width(h, 1.0 / h)

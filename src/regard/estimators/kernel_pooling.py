@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import copy
 from numbers import Real
 from typing import Any
 
@@ -10,9 +12,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from regard.bandwidth import CRITERIA, OPTIMIZERS, Objective, Search, Width, learned, resolve
+from regard.bandwidth.adaptive import Neighbourhood, NeighbourSearch, groups_of, learn_neighbours
 from regard.bandwidth.distinct import distinct, spread_out
-from regard.bandwidth.rules import checked_kernel
+from regard.bandwidth.rules import checked_kernel, counts_repetitions
 from regard.bandwidth.shapes import METRICS, spreads
+from regard.bandwidth.units import powers_of_two, shrunk, unscaled
 from regard.estimators.base import Array, KeyPooling
 from regard.estimators.callbacks import watched
 from regard.estimators.inputs import query_array
@@ -29,7 +33,8 @@ class KernelPooling(KeyPooling):
     bandwidth_: Any  # float or (d,); not there where w_ is a matrix
     w_: Any  # float, (d,) or (d, r)
     ridge_: float
-    search_: Search
+    neighbours_: int  # where every row has a bandwidth of its own
+    search_: Search | NeighbourSearch
     loo_predictions_: Array
     loo_score_: float
 
@@ -91,6 +96,13 @@ class KernelPooling(KeyPooling):
         """
         check_is_fitted(self)
         query = query_array(self, X)
+        effects, nobody = self._by_width(query, KernelPooling._effects)
+        self._report(nobody)
+        single = self.value_.ndim == 1 and effects.shape[1] == 1
+        return np.asarray((effects[:, 0] if single else effects), query.dtype)
+
+    def _effects(self, query: Array) -> tuple[Array, Array]:
+        """∂output/∂x (Q, P, d), and which queries had nobody in reach."""
         value = self._columns()
         _, scale, local = self._local(query, value)
         effects = np.empty((len(query), value.shape[1], query.shape[1]))
@@ -102,8 +114,7 @@ class KernelPooling(KeyPooling):
             effects[:, p] = grad * scale[p]
         nobody = local.partial.mass <= 0.0
         effects[nobody] = np.nan if self.empty == "nan" else 0.0
-        self._report(nobody)
-        return np.asarray((effects[:, 0] if self.value_.ndim == 1 and value.shape[1] == 1 else effects), query.dtype)
+        return effects, nobody
 
     def effective_weights(self, X: Any) -> Array:
         """What each training row's y counts in each prediction, (Q, K): predict(X) = effective_weights(X) @ y.
@@ -115,15 +126,57 @@ class KernelPooling(KeyPooling):
         """
         check_is_fitted(self)
         query = query_array(self, X)
-        weights, nobody = self._weights(query)
+        weights, nobody = self._by_width(query, KernelPooling._effective)
         self._report(nobody)
+        return weights
+
+    def _effective(self, query: Array) -> tuple[Array, Array]:
+        """Effective weights (Q, K), and which queries had nobody in reach."""
+        weights, nobody = self._weights(query)
         if self._DEGREE:
             left = self._local(query, self._columns())[2].fit.left
             for rows in np.array_split(np.arange(len(query)), max(1, weights.size * query.shape[1] >> 22)):
                 delta = self.key_[None].astype(np.float64) - query[rows][:, None]
                 lean = left[rows, :1] + np.einsum("qa,qka->qk", left[rows, 1:], delta)
                 weights[rows] *= np.where(nobody[rows, None], 1.0, lean)
-        return weights
+        return weights, nobody
+
+    def _pooled(self, query: Array, value: Array) -> tuple[Array, Array]:
+        if not hasattr(self, "neighbours_"):
+            return super()._pooled(query, value)
+        return self._by_width(query, lambda model, query: model._pooled(query, value))
+
+    def _weights(self, query: Array) -> tuple[Array, Array]:
+        if not hasattr(self, "neighbours_"):
+            return super()._weights(query)
+        return self._by_width(query, lambda model, query: model._weights(query))
+
+    def _by_width(self, query: Array, answer: Callable[[Any, Array], tuple[Array, Array]]) -> tuple[Array, Array]:
+        """What ``answer`` says of queries (Q, …) and of nobody being in reach (Q,), each at its own bandwidth."""
+        if not hasattr(self, "neighbours_"):
+            return answer(self, query)
+        if not len(query):
+            return answer(self._fixed(1.0), query)
+        weight = self.sample_weight_
+        counts = weight.astype(np.int64) if weight is not None and counts_repetitions(weight) else None
+        key = self.key_ if weight is None or counts is not None else self.key_[weight > 0]
+        w = np.asarray(self.w_)
+        widths = Neighbourhood.of(key, w, self.kernel, counts).widths(query, w, self.neighbours_)
+        out: Array | None = None
+        nobody = np.zeros(len(query), bool)
+        for reach, rows in groups_of(widths):
+            part, nobody[rows] = answer(self._fixed(reach), query[rows])
+            out = np.empty((len(query), *part.shape[1:]), part.dtype) if out is None else out
+            out[rows] = part
+        assert out is not None
+        return out, nobody
+
+    def _fixed(self, reach: float) -> KernelPooling:
+        """The same with one bandwidth for all rows, ``reach`` times as wide."""
+        model = copy(self)
+        model.__dict__.pop("neighbours_", None)
+        model.w_ = self.w_ / reach
+        return model
 
     def diagnose(self) -> Diagnosis:
         """Is attention too thin (like a needle), too thick (like a river) or about right, and what to do about it.
@@ -139,6 +192,8 @@ class KernelPooling(KeyPooling):
         'too thick'
         """
         check_is_fitted(self)
+        if hasattr(self, "neighbours_"):
+            raise ValueError("diagnose judges one bandwidth, and bandwidth='adaptive' has one for every row")
         objective = data_to_diagnose(self, kernel=self.kernel, degree=self._DEGREE)
         feature, name = most_relevant(self)
         return diagnose([Look(1.0, objective, np.asarray(self.w_), self._ridge)], objective.key[:, feature], name)
@@ -185,12 +240,12 @@ class KernelPooling(KeyPooling):
         self, key: Array, value: Array, sample_weight: Array | None, groups: Any, *, classes: int | None = None
     ) -> None:
         """Keys, values and the bandwidth: as given, by a rule, or learned."""
-        for name in ("bandwidth_", "search_", "loo_predictions_", "loo_score_"):
+        for name in ("bandwidth_", "neighbours_", "search_", "loo_predictions_", "loo_score_"):
             self.__dict__.pop(name, None)  # what an earlier fit learned
         if isinstance(self.bandwidth, str) and (len(key) if sample_weight is None else (sample_weight > 0).sum()) == 1:
             # There is nothing to learn: every query gets this row's y.
             width = Width(np.full(key.shape[1], np.inf), np.zeros(key.shape[1]))
-        elif isinstance(self.bandwidth, str) and self.bandwidth in CRITERIA:
+        elif isinstance(self.bandwidth, str) and self.bandwidth in (*CRITERIA, "adaptive"):
             width = self._learned(key, value, sample_weight, groups, classes)
         else:
             if groups is not None:
@@ -209,7 +264,7 @@ class KernelPooling(KeyPooling):
     def _learned(
         self, key: Array, value: Array, sample_weight: Array | None, groups: Any, classes: int | None
     ) -> Width:
-        if groups is not None and self.bandwidth != "loo":
+        if groups is not None and self.bandwidth not in ("loo", "adaptive"):
             raise ValueError(f"groups leave rows out, which bandwidth={self.bandwidth!r} does not do; use 'loo'")
         key, value, sample_weight, groups, place = distinct(key, value, sample_weight, groups)
         options: dict[str, Any] = {
@@ -222,13 +277,16 @@ class KernelPooling(KeyPooling):
         }
         # By powers of two, so that no feature is too large or too small to be squared, and nothing is rounded. The
         # notes' steps are in the units of X.
-        power = _powers(key, common=self.metric == "scalar") * (self.optimizer != "sgd")
+        power = powers_of_two(key, common=self.metric == "scalar") * (self.optimizer != "sgd")
         scaled = np.ldexp(key.astype(np.float64), -power)
-        objective = Objective.of(scaled, value, criterion=self.bandwidth, **options)
+        criterion = "loo" if self.bandwidth == "adaptive" else self.bandwidth
+        objective = Objective.of(scaled, value, criterion=criterion, **options)
         start = None
         if self.optimizer == "sgd":
             shape = () if self.metric == "scalar" else (key.shape[1],)
             start = np.asarray(check_random_state(self.random_state).random_sample(shape))
+        if self.bandwidth == "adaptive":
+            return self._adapted(objective, power, place, value.ndim == 1 and classes is None)
         with small_matrices(), watched(self) as progress:
             width = learned(
                 objective,
@@ -244,41 +302,28 @@ class KernelPooling(KeyPooling):
         answers = spread_out(found.answer, place)
         self.loo_predictions_ = answers[:, 0] if value.ndim == 1 and classes is None else answers
         self.loo_score_ = left_out.score(found.answer)
-        width = _unscaled(width, power)
+        width = unscaled(width, power)
         assert width.search is not None
         self.search_ = width.search
         return width
 
+    def _adapted(self, objective: Objective, power: Array, place: Array, single: bool) -> Width:
+        seed = 0 if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))
+        with small_matrices(), watched(self) as progress:
+            ridge = self._ridge_to_learn() or 0.0
+            found = learn_neighbours(objective, self.metric, ridge, seed=seed, progress=progress)
+        self.neighbours_ = found.neighbours
+        self.search_ = found._replace(w=shrunk(found.w, power))
+        answers = spread_out(found.answer, place)
+        self.loo_predictions_ = answers[:, 0] if single else answers
+        self.loo_score_ = objective.score(found.answer)
+        w = self.search_.w
+        with np.errstate(divide="ignore"):
+            bandwidth = None if w.ndim == 2 else 1.0 / w
+        return Width(bandwidth if w.ndim else float(1.0 / w) if w else np.inf, w if w.ndim else float(w))
+
     def _ridge_to_learn(self) -> float | None:
         return 0.0
-
-
-def _powers(key: Array, *, common: bool) -> Array:
-    """Exponents (d,) of the powers of two next to each feature's range, one for all if ``common``."""
-    half = np.ptp(key.astype(np.float64) / 2.0, axis=0)
-    half = np.full(len(half), half.max(initial=0.0)) if common else half
-    return np.asarray(np.where(half > 0.0, np.frexp(half)[1], 0))
-
-
-def _unscaled(width: Width, power: Array) -> Width:
-    """What was learned in units of powers of two, in the units of X."""
-    assert width.search is not None
-
-    def shrunk(w: Any) -> Array:
-        w = np.asarray(w)
-        return np.asarray(np.ldexp(w, -(power[0] if w.ndim == 0 else power if w.ndim == 1 else power[:, None])))
-
-    with np.errstate(over="ignore", divide="ignore"):
-        w = shrunk(width.search.w)
-        if not np.isfinite(w).all():
-            raise ValueError("features of X vary so little that 1/bandwidth is no finite number; rescale X")
-        shape = (len(width.search.places), *w.shape)
-        places = np.stack([shrunk(place).ravel() for place in width.search.places.reshape(shape)])
-        bandwidth = None if w.ndim == 2 else 1.0 / w
-    search = width.search._replace(w=w, places=places)
-    if w.ndim:
-        return Width(bandwidth, w, width.ridge, search)
-    return Width(float(1.0 / w) if w else np.inf, float(w), width.ridge, search)
 
 
 def checked_ridge(ridge: Any) -> float | None:

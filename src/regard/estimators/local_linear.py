@@ -63,12 +63,17 @@ class LocalLinearRegressor(LearningRegressor, KernelPooling):
         which the weights move too. *Empty rows*: 0, or NaN with ``empty="nan"``. *Cost*: as ``predict``.
         """
         query = self._query(X)
+        slope, nobody = self._by_width(query, LocalLinearRegressor._slopes)
+        self._report(nobody)
+        return np.asarray(slope[:, 0] if self.value_.ndim == 1 else slope, query.dtype)
+
+    def _slopes(self, query: Array) -> tuple[Array, Array]:
+        """Slopes (Q, P, d), and which queries had nobody in reach."""
         _, scale, local = self._local(query, self._columns())
         slope = local.fit.slope * scale[:, None]
         nobody = local.partial.mass <= 0.0
         slope[nobody] = np.nan if self.empty == "nan" else 0.0
-        self._report(nobody)
-        return np.asarray(slope[:, 0] if self.value_.ndim == 1 else slope, query.dtype)
+        return slope, nobody
 
     def _averages(self, query: Array, value: Array) -> tuple[Array, Array]:
         columns = value[:, None] if value.ndim == 1 else value

@@ -25,10 +25,12 @@ class NadarayaWatsonRegressor(LearningRegressor, KernelPooling):
     Parameters
     ----------
     kernel : a name of ``regard.scores.KERNELS``: "gaussian", "epanechnikov", "boxcar", …
-    bandwidth : "loo", "gcv", "aicc", number, (d,) numbers, "scott", "silverman" or "plugin"
+    bandwidth : "loo", "gcv", "aicc", "adaptive", number, (d,) numbers, "scott", "silverman" or "plugin"
         "loo" learns it: every row is answered by all others, and the bandwidth is the one with the least squared error.
         "gcv" and "aicc" charge for degrees of freedom instead. Features are compared in units of their spread, so
         that the units of X do not matter; the result is in the units of X.
+        "adaptive" gives every row a bandwidth of its own, the distance to its k-th nearest training row (eight widths
+        per doubling): wide where rows are sparse, narrow where they are dense. k is learned as "loo" learns.
         Numbers are in the units of X: nothing is rescaled. |bandwidth| is what counts, and inf ignores a feature.
         Rules give one number per feature, widened so that all kernels smooth alike; a constant feature is ignored.
         See ``regard.bandwidth.rules``.
@@ -43,7 +45,9 @@ class NadarayaWatsonRegressor(LearningRegressor, KernelPooling):
 
     Attributes
     ----------
-    bandwidth_, w_ : h and 1/h, numbers for one w, otherwise (d,); a matrix has ``w_`` only.
+    bandwidth_, w_ : h and 1/h, numbers for one w, otherwise (d,); a matrix has ``w_`` only. Those of a row of middling
+        width with "adaptive".
+    neighbours_ : k of "adaptive".
     feature_relevance_ : (d,) share of each feature in deciding what is near.
     search_ : where a bandwidth was learned, what happened: path, evaluations, smoothed-out features, …
     loo_predictions_, loo_score_ : there too, every row as the others predict it, and the R² of that.
