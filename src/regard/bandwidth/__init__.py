@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from regard.bandwidth.many import learn_from_many
 from regard.bandwidth.objective import CRITERIA, Objective, loo_objective
 from regard.bandwidth.plugin import plugin
 from regard.bandwidth.recipe import follow_the_notes
@@ -56,17 +57,19 @@ def learned(
     optimizer: str = "lbfgs",
     ridge: float | None = 0.0,
     start: ArrayLike | None = None,
+    seed: int = 0,
     progress: Progress | None = None,
 ) -> Width:
     """The width that an objective likes best, in the units of X.
 
-    ``optimizer`` "sgd" is the notes' recipe from ``start``, "lbfgs" the search; ``ridge`` None is learned too.
+    ``optimizer`` "sgd" is the notes' recipe from ``start``, "lbfgs" the search; ``ridge`` None is learned too; ``seed``
+    chooses the rows looked at where rows are many.
     """
     if optimizer == "sgd":
         assert start is not None
         search = follow_the_notes(objective, start, progress=progress)
     else:
-        search = learn(objective, metric, ridge=ridge, progress=progress)
+        search = learn_from_many(objective, metric, ridge=ridge, seed=seed, progress=progress)
     w = search.w if search.w.ndim else float(search.w)
     if search.w.ndim == 2:
         return Width(None, w, search.ridge, search)
@@ -99,7 +102,9 @@ def resolve(
     >>> resolve(-2.0, [[0.0], [1.0]])[:2]
     (2.0, 0.5)
     """
-    accepted = f"a number, one number per feature, or one of {', '.join(map(repr, (*CRITERIA, 'adaptive', *RULES, 'plugin')))}"
+    accepted = (
+        f"a number, one number per feature, or one of {', '.join(map(repr, (*CRITERIA, 'adaptive', *RULES, 'plugin')))}"
+    )
     if isinstance(bandwidth, str) and bandwidth == "plugin" and y is not None:
         h = plugin(X, y, kernel=kernel, sample_weight=sample_weight)
         return Width(h, 1.0 / h)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,6 +57,10 @@ class SquaredError:
         outputs = len(self.scale)
         return Loss(float((share * error**2).sum()) / outputs, 2.0 / outputs * share * error)
 
+    def take(self, rows: Array) -> SquaredError:
+        """The same for some of the rows only."""
+        return replace(self, columns=self.columns[rows])
+
     @property
     def unit(self) -> float:
         """What turns the loss into the units of y²: one output is a plain mean squared error, several have none."""
@@ -110,6 +114,10 @@ class LogLoss:
         smooth = ((self.size * answer + self.frequency) * truth).sum(axis=1) / (self.size + 1.0)
         gradient = -(share / smooth)[:, None] * truth * (self.size / (self.size + 1.0))
         return Loss(float(-(share @ np.log(smooth))), gradient)
+
+    def take(self, rows: Array) -> LogLoss:
+        """The same for some of the rows only."""
+        return replace(self, columns=self.columns[rows], size=float(len(rows)))
 
     def in_units_of_y(self, answer: Array) -> Array:
         return answer

@@ -128,8 +128,13 @@ class Objective:
             return value + float(np.log(self.loss.unit)) if self.criterion == "aicc" else value * self.loss.unit
 
     def score(self, answer: Array) -> float:
-        """How good left-out answers (n, P) in the units of y are, higher is better: R², or minus the log-loss."""
-        value = self.loss(self.loss.from_units_of_y(answer), self.rows, self.counts[self.rows]).value
+        """How good left-out answers (n, P) in the units of y are, higher is better: R², or minus the log-loss.
+
+        Rows without an answer (NaN) do not count.
+        """
+        told = ~np.isnan(answer).any(axis=1)
+        rows = self.rows[told]
+        value = self.loss(self.loss.from_units_of_y(answer[told]), rows, self.counts[rows]).value
         return -value if isinstance(self.loss, LogLoss) else 1.0 - value
 
     @property

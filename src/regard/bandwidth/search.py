@@ -70,6 +70,7 @@ class Search(NamedTuple):
     minima: tuple[float, ...]  # the criterion in every valley walked down, best first
     empty: int  # rows with nobody in reach
     interrupted: bool
+    looked_at: int | None = None  # how many rows the search looked at; None: all
 
     def __str__(self) -> str:
         notes = []
@@ -83,6 +84,8 @@ class Search(NamedTuple):
             notes.append(f"{len(self.minima)} valleys, the next best at {self.minima[1]:.6g}")
         if self.empty:
             notes.append(f"{self.empty} rows had nobody in reach and took the nearest other row")
+        if self.looked_at is not None:
+            notes.append(f"searched by looking at {self.looked_at:,} of {len(self.answer):,} rows")
         if self.interrupted:
             notes.append("interrupted: the best so far")
         return "; ".join([f"criterion {self.value:.6g} after {self.evaluations} evaluations", *notes])

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from regard.bandwidth.distinct import distinct, spread_out
 from regard.bandwidth.heads import Head, HeadSearch, learn_heads
-from regard.bandwidth.rules import checked_weight
 from regard.bandwidth.scaling import Scaling
 from regard.bandwidth.shapes import spreads
 from regard.estimators.base import Array, KeyPooling
-from regard.estimators.callbacks import CallbackSupportMixin, watched, with_callbacks
-from regard.estimators.classes import numbered, onehot
-from regard.estimators.inputs import training_arrays
+from regard.estimators.callbacks import CallbackSupportMixin, watched
+from regard.estimators.classes import onehot
 from regard.estimators.judged import data_to_diagnose, most_relevant
 from regard.estimators.kernel_pooling import KernelPooling
-from regard.estimators.learning import LearningRegressor
+from regard.estimators.learning import LearningClassifier, LearningRegressor
 from regard.estimators.local_linear import LocalLinearRegressor
 from regard.estimators.nadaraya_watson import NadarayaWatsonRegressor
 from regard.inference import Diagnosis, Look, diagnose
@@ -194,7 +191,7 @@ class KernelRegressor(HeadPooling, LearningRegressor):
     _DEGREE = 1
 
 
-class KernelClassifier(ClassifierMixin, HeadPooling):  # type: ignore[misc]
+class KernelClassifier(LearningClassifier, HeadPooling):
     """The classifier to use: class probabilities whose reach, scaling and metric are learned by leave-one-out.
 
     predict_proba(x) = Σ_h c_h·p_h(x), each head p_h the share of attention that each class holds (see
@@ -211,19 +208,6 @@ class KernelClassifier(ClassifierMixin, HeadPooling):  # type: ignore[misc]
     >>> model.predict([[0.2], [2.9]]).tolist()
     ['cat', 'dog']
     """
-
-    classes_: Array
-
-    @with_callbacks  # type: ignore[untyped-decorator]
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
-        """Learn everything from the training rows, and remember them; y is (K,) labels. See ``KernelRegressor.fit``."""
-        self._check_parameters()
-        key, labels = training_arrays(self, X, y, labels=True)
-        weight = checked_weight(sample_weight, len(key))
-        classes, number = numbered(labels, weight)
-        self._learn(key, number, weight, groups, classes=len(classes))
-        self.classes_ = classes
-        return self
 
     def predict_proba(self, X: Any) -> Array:
         """Probability of each class, (Q, classes) in the order of ``classes_``; rows sum to 1."""

@@ -294,6 +294,7 @@ class KernelPooling(KeyPooling):
                 optimizer=self.optimizer,
                 ridge=self._ridge_to_learn(),
                 start=start,
+                seed=self._seed(),
                 progress=progress,
             )
         assert width.search is not None
@@ -308,10 +309,9 @@ class KernelPooling(KeyPooling):
         return width
 
     def _adapted(self, objective: Objective, power: Array, place: Array, single: bool) -> Width:
-        seed = 0 if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))
         with small_matrices(), watched(self) as progress:
             ridge = self._ridge_to_learn() or 0.0
-            found = learn_neighbours(objective, self.metric, ridge, seed=seed, progress=progress)
+            found = learn_neighbours(objective, self.metric, ridge, seed=self._seed(), progress=progress)
         self.neighbours_ = found.neighbours
         self.search_ = found._replace(w=shrunk(found.w, power))
         answers = spread_out(found.answer, place)
@@ -321,6 +321,10 @@ class KernelPooling(KeyPooling):
         with np.errstate(divide="ignore"):
             bandwidth = None if w.ndim == 2 else 1.0 / w
         return Width(bandwidth if w.ndim else float(1.0 / w) if w else np.inf, w if w.ndim else float(w))
+
+    def _seed(self) -> int:
+        """Of the rows looked at where rows are many: always the same unless ``random_state`` says otherwise."""
+        return 0 if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))
 
     def _ridge_to_learn(self) -> float | None:
         return 0.0

@@ -1,12 +1,15 @@
-"""``fit`` of every regressor that learns how far to look."""
+"""``fit`` of every regressor and classifier that learns how far to look."""
 
 from __future__ import annotations
 
 from typing import Any, Self
 
+from sklearn.base import ClassifierMixin
+
 from regard.bandwidth.rules import checked_weight
-from regard.estimators.base import KeyPoolingRegressor
+from regard.estimators.base import Array, KeyPooling, KeyPoolingRegressor
 from regard.estimators.callbacks import CallbackSupportMixin, with_callbacks
+from regard.estimators.classes import numbered
 from regard.estimators.inputs import training_arrays
 
 
@@ -33,4 +36,34 @@ class LearningRegressor(CallbackSupportMixin, KeyPoolingRegressor):  # type: ign
         self._check_parameters()
         key, value = training_arrays(self, X, y, labels=False)
         self._learn(key, value, checked_weight(sample_weight, len(key)), groups)
+        return self
+
+
+class LearningClassifier(CallbackSupportMixin, ClassifierMixin, KeyPooling):  # type: ignore[misc]
+    """The same for labels: ``_learn`` is given their numbers and ``classes=``, how many there are."""
+
+    classes_: Array
+    _learn: Any
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+        """Remember the training rows and learn from them what was not given.
+
+        Parameters
+        ----------
+        X : (K, d) array or dataframe, y : (K,) labels, numbers or text
+        sample_weight : (K,), not negative. Integers count repetitions, floats are importances; 0 deletes the row.
+        groups : (K,) labels. While learning, rows of one group do not see each other.
+
+        Returns
+        -------
+        self. *Cost*: O(K·d) with a bandwidth given; learning takes some 50 to 200 passes of O(K²·(d + classes)) each,
+        see the class. Ctrl-C keeps the best so far, once there is one.
+        """
+        self._check_parameters()
+        key, labels = training_arrays(self, X, y, labels=True)
+        weight = checked_weight(sample_weight, len(key))
+        classes, number = numbered(labels, weight)
+        self._learn(key, number, weight, groups, classes=len(classes))
+        self.classes_ = classes
         return self

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from regard.bandwidth.rules import checked_weight
 from regard.estimators.base import Array
-from regard.estimators.callbacks import CallbackSupportMixin, with_callbacks
-from regard.estimators.classes import numbered, onehot
-from regard.estimators.inputs import query_array, training_arrays
+from regard.estimators.classes import onehot
+from regard.estimators.inputs import query_array
 from regard.estimators.kernel_pooling import KernelPooling
-from regard.estimators.learning import LearningRegressor
+from regard.estimators.learning import LearningClassifier, LearningRegressor
 
 
 class NadarayaWatsonRegressor(LearningRegressor, KernelPooling):
@@ -41,7 +38,8 @@ class NadarayaWatsonRegressor(LearningRegressor, KernelPooling):
         the nearest one's y with a warning, NaN, or an error.
     engine : "auto", or the name of an engine of ``regard.pool``, which then never falls back to another.
     tol : share of its attention mass a query may lose, see ``regard.pool``.
-    random_state : seed of the random w that "sgd" starts from.
+    random_state : seed of the random w that "sgd" starts from, and of the rows looked at beyond 20,000; None always
+        looks at the same.
 
     Attributes
     ----------
@@ -50,7 +48,8 @@ class NadarayaWatsonRegressor(LearningRegressor, KernelPooling):
     neighbours_ : k of "adaptive".
     feature_relevance_ : (d,) share of each feature in deciding what is near.
     search_ : where a bandwidth was learned, what happened: path, evaluations, smoothed-out features, …
-    loo_predictions_, loo_score_ : there too, every row as the others predict it, and the R² of that.
+    loo_predictions_, loo_score_ : there too, every row as the others predict it, and the R² of that. Of more than
+        200,000 rows 20,000 are predicted, the others are NaN.
     key_, value_, sample_weight_ : the training rows, (K, d), (K,) or (K, P), and (K,) or None.
     n_features_in_, feature_names_in_ : what ``fit`` saw; names only where X is a dataframe with text names.
 
@@ -62,7 +61,7 @@ class NadarayaWatsonRegressor(LearningRegressor, KernelPooling):
     """
 
 
-class NadarayaWatsonClassifier(CallbackSupportMixin, ClassifierMixin, KernelPooling):  # type: ignore[misc]
+class NadarayaWatsonClassifier(LearningClassifier, KernelPooling):
     """Class probabilities: the share of attention that the training rows of each class hold.
 
     P(class c | x) = Σ_{k: y_k = c} K(‖w∘(x − x_k)‖) / Σ_k K(‖w∘(x − x_k)‖), w = 1/bandwidth
@@ -91,30 +90,7 @@ class NadarayaWatsonClassifier(CallbackSupportMixin, ClassifierMixin, KernelPool
     ([[0.5, 0.5]], ['dog'])
     """
 
-    classes_: Array
     _EMPTY = ("nearest", "prior", "nan", "raise")
-
-    @with_callbacks  # type: ignore[untyped-decorator]
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
-        """Remember the training rows and, unless it was given, learn the bandwidth.
-
-        Parameters
-        ----------
-        X : (K, d) array or dataframe, y : (K,) labels, numbers or text
-        sample_weight : (K,), not negative. Integers count repetitions, floats are importances; 0 deletes the row.
-        groups : (K,) labels. While learning, rows of one group do not see each other.
-
-        Returns
-        -------
-        self. *Cost*: O(K·d) with a bandwidth given; learning it takes some 50 passes of O(K²·(d + classes)) each.
-        """
-        self._check_parameters()
-        key, labels = training_arrays(self, X, y, labels=True)
-        weight = checked_weight(sample_weight, len(key))
-        classes, number = numbered(labels, weight)
-        self._learn(key, number, weight, groups, classes=len(classes))
-        self.classes_ = classes
-        return self
 
     def predict_proba(self, X: Any) -> Array:
         """Probability of each class, (Q, classes) in the order of ``classes_``; rows sum to 1.

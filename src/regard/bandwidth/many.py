@@ -1,0 +1,111 @@
+"""Learning from many rows: a batch of them as queries, and beyond that bags of rows.
+
+Looking at some rows only, against all rows as keys, is the same criterion with more noise: unbiased, and the batch is
+large enough that its optimum is that of all rows to a percent. Fewer *keys* are another matter: the best bandwidth of m
+rows is wider than that of n. It shrinks like n^(−1/(d + 4)), so what bags of m rows find is averaged and rescaled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.bandwidth.objective import Objective
+from regard.bandwidth.search import Progress, Search, learn
+
+Array = NDArray[Any]
+
+# More rows than this: a batch of so many is looked at.
+BATCHED, BATCH = 20_000, 5_000
+# More rows than this: so many bags of so many rows are searched instead.
+BAGGED, BAGS, BAG = 200_000, 4, 20_000
+# Rows answered at the end where not all are.
+ANSWERED = 20_000
+# Share of its attention that a row may lose while searching.
+ROUGH = 1e-6
+
+
+def learn_from_many(
+    objective: Objective,
+    metric: str = "feature",
+    *,
+    ridge: float | None = 0.0,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Search:
+    """As ``learn``; where rows are many from some of them, see above.
+
+    Up to 200,000 rows every row's left-out answer is computed at the end, beyond that those of 20,000 rows; the others
+    are NaN, and the criterion is the mean over the answered ones.
+
+    *Cost*: that of ``learn`` with 5,000·n pairs for n² beyond 20,000 rows; with 4·5,000·20,000 beyond 200,000.
+    """
+    n = len(objective.rows)
+    if n <= BATCHED or objective.criterion != "loo":
+        return learn(objective, metric, ridge=ridge, progress=progress)
+    rng = np.random.default_rng(seed)
+    if n <= BAGGED:
+        found = learn(_glance(objective, rng), metric, ridge=ridge, progress=progress)
+        return _answered(objective, found, np.arange(n), BATCH)
+    bags = [learn(_glance(_bag(objective, rng), rng), metric, ridge=ridge, progress=progress) for _ in range(BAGS)]
+    joined = _joined(bags, n / BAG)
+    return _answered(objective, joined, np.sort(rng.choice(n, ANSWERED, replace=False)), BAGS * BATCH)
+
+
+def _glance(objective: Objective, rng: np.random.Generator) -> Objective:
+    """A batch of the rows, which may lose a little of their attention."""
+    rows = np.sort(rng.choice(len(objective.rows), min(BATCH, len(objective.rows)), replace=False))
+    return replace(objective, tol=ROUGH).looking_at(rows)
+
+
+def _bag(objective: Objective, rng: np.random.Generator) -> Objective:
+    """The objective of some of the rows, as if there were no others."""
+    kept = np.sort(rng.choice(len(objective.key), BAG, replace=False))
+    return replace(
+        objective,
+        key=objective.key[kept],
+        loss=objective.loss.take(kept),
+        weight=None if objective.weight is None else objective.weight[kept],
+        counts=objective.counts[kept],
+        repeated=None if objective.repeated is None else objective.repeated[kept],
+        labels=objective.labels[kept],
+        rows=np.arange(BAG),
+    )
+
+
+def _joined(bags: list[Search], growth: float) -> Search:
+    """One search that stands for all: w averaged as logarithms and sharpened for ``growth`` times as many rows.
+
+    A feature is ignored where most bags ignore it. Matrices are averaged as they are: they start from the same axes.
+    """
+    best = min(bags, key=lambda bag: bag.value)
+    ws = np.stack([bag.w for bag in bags])
+    if best.w.ndim == 2:
+        w = ws.mean(axis=0)
+    else:
+        seen = ws > 0.0
+        logs = np.log(np.where(seen, ws, 1.0)).sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
+        w = np.where(2 * seen.sum(axis=0) > len(bags), np.exp(logs), 0.0)
+    dimensions = max(1, np.linalg.matrix_rank(w) if w.ndim == 2 else int(np.count_nonzero(w)))
+    return best._replace(
+        w=np.asarray(w * growth ** (1.0 / (dimensions + 4))),
+        ridge=float(np.exp(np.mean([np.log(max(bag.ridge, 1e-300)) for bag in bags]))) if best.ridge else 0.0,
+        evaluations=sum(bag.evaluations for bag in bags),
+        path=np.concatenate([bag.path for bag in bags]),
+        places=np.concatenate([bag.places for bag in bags]),
+        smoothed_out=np.mean([bag.smoothed_out for bag in bags], axis=0) > 0.5,
+        minima=(),
+        interrupted=any(bag.interrupted for bag in bags),
+    )
+
+
+def _answered(objective: Objective, found: Search, rows: Array, looked_at: int) -> Search:
+    """The search with the exact left-out answers of ``rows`` at its end."""
+    final = objective.looking_at(rows)(found.w, found.ridge)
+    answer = np.full((len(objective.rows), final.answer.shape[1]), np.nan)
+    answer[rows] = final.answer
+    value = objective.in_units_of_y(final.value)
+    return found._replace(value=value, answer=answer, empty=final.empty, looked_at=looked_at)
