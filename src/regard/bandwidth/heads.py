@@ -11,6 +11,7 @@ where to start, two thousand to walk down, eight thousand for the last steps.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from scipy.optimize import minimize
 
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.scaling import Scaling
-from regard.bandwidth.search import RIDGES, Progress, sharpest
+from regard.bandwidth.search import RIDGES, sharpest
 from regard.bandwidth.shapes import Shape, spreads
 
 Array = NDArray[Any]
@@ -74,15 +75,31 @@ class Heads(NamedTuple):
     search: HeadSearch
 
 
+# Called at every evaluation with its number, the criterion, and the share of the planned work that is done.
+Progress = Callable[[int, float, float], None]
+
+
 @dataclass(eq=False)
 class _Trail:
     progress: Progress | None
+    planned: float = 1.0  # rows looked at by all iterations of all walks, if none ends early
     path: list[float] = field(default_factory=list)
+    before: float = 0.0  # of it, in walks that are over
+    rows: int = 0  # looked at by the walk that is not
+    spent: int = 0  # its evaluations
 
-    def add(self, value: float) -> None:
+    def begin(self, rows: int) -> None:
+        self.rows, self.spent = rows, 0
+
+    def add(self, value: float, steps: int) -> None:
         self.path.append(value)
+        self.spent += 1
         if self.progress is not None:
-            self.progress(len(self.path), value)
+            done = (self.before + self.rows * min(self.spent, steps)) / self.planned
+            self.progress(len(self.path), value, min(done, 1.0))
+
+    def end(self, steps: int) -> None:
+        self.before += self.rows * steps
 
 
 class _Place(NamedTuple):
@@ -96,8 +113,8 @@ def learn_heads(X: Array, y: Array, *, seed: int = 0, progress: Progress | None 
 
     *Cost*: some hundred evaluations of O(min(n, 2,000)·n·d²), and one of O(n²·d²) per head.
     """
-    trail = _Trail(progress)
     first = Objective.of(X, y, **options)
+    trail = _Trail(progress, _planned(len(first.rows)))
     scaling = Scaling.of(first.key, first.counts)
     heads: list[Head] = []
     answers: list[Array] = []
@@ -121,6 +138,14 @@ def learn_heads(X: Array, y: Array, *, seed: int = 0, progress: Progress | None 
     search = HeadSearch(value, len(trail.path), np.array(trail.path), interrupted)
     answer = first.loss.in_units_of_y(answer)
     return Heads(mixed, scaling, answer, first.score(answer), search)
+
+
+def _planned(n: int) -> float:
+    """Rows looked at by all iterations of all walks."""
+    few, some, most = (min(n, size) if n > SOME else n for size in (FEW, SOME, MOST))
+    start = len(STARTS) * FEW_STEPS * few + STEPS * some
+    last = LAST_STEPS * most * (n > SOME)
+    return float(sum(start + ("full" in metrics) * FULL_STEPS * some + len(metrics) * last for _, metrics in SCALINGS))
 
 
 def _walks(objective: Objective, metrics: tuple[str, ...], seed: int, trail: _Trail) -> list[tuple[Shape, _Place]]:
@@ -155,7 +180,7 @@ def _walk(objective: Objective, shape: Shape, start: Array, ridge: float, steps:
     def at(x: Array) -> tuple[float, Array]:
         parameters = x[: shape.size]
         found = objective(shape.w(parameters), float(np.exp(x[-1])) if learned else 0.0, gradient=True)
-        trail.add(objective.in_units_of_y(found.value))
+        trail.add(objective.in_units_of_y(found.value), steps)
         assert found.w is not None
         level = found.value + FINEST
         slope = np.zeros(len(x))
@@ -167,5 +192,7 @@ def _walk(objective: Objective, shape: Shape, start: Array, ridge: float, steps:
     bounds = shape.bounds(sharpest(objective)) + [tuple(np.log(RIDGES))] * learned
     x = np.r_[start, np.log(ridge)] if learned else start
     options = {"maxiter": steps, "maxcor": 20, "ftol": LITTLE if len(objective.key) <= SOME else ENOUGH}
+    trail.begin(len(objective.rows))
     found = minimize(at, x, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    trail.end(steps)
     return _Place(float(found.fun), found.x[: shape.size], float(np.exp(found.x[-1])) if learned else 0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any
 
 from regard.cli.console import clean, working
@@ -18,6 +19,7 @@ class Watcher:
         self._task: Any = None
         self._least = math.inf
         self._count = 0
+        self._began = monotonic()
 
     def setup(self, estimator: Any, context: Any) -> None:  # noqa: ARG002
         self._task = self._bar.add_task(self._what, total=None, told="")
@@ -33,9 +35,18 @@ class Watcher:
             value = float(metadata["criterion"])
             self._count += 1
             self._least = min(self._least, value)
-            told_now = f"{self._count} evaluations, error {value:.4g}, least {self._least:.4g}"
-            self._bar.update(self._task, completed=self._count, told=told_now)
+            told_now = f"error {value:.3g}, least {self._least:.3g}"
+            done = metadata.get("done")
+            if done:
+                # Walks end early more often than not: this is the longest it should take.
+                left = (monotonic() - self._began) * (1.0 - done) / done
+                told_now += f", < {_seconds(left)}"
+            self._bar.update(self._task, total=1.0 if done else None, completed=done or self._count, told=told_now)
         return False
+
+
+def _seconds(left: float) -> str:
+    return f"{left:.0f} s" if left < 100.0 else f"{left / 60.0:.0f} min"
 
 
 @contextmanager
@@ -52,7 +63,7 @@ def learning(model: Any, what: str) -> Iterator[None]:
         return
     columns = (
         TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=20),
+        BarColumn(bar_width=10),
         TimeElapsedColumn(),
         TextColumn("{task.fields[told]}", markup=False),
     )
