@@ -7,10 +7,10 @@ import os
 import numpy as np
 import pytest
 
-from regard.bandwidth import search as search_module
 from regard.bandwidth.objective import CRITERIA, Objective
 from regard.bandwidth.search import learn, sharpest
 from regard.bandwidth.shapes import METRICS, Shape, spreads
+from regard.bandwidth.walks import Trail, descend
 from regard.scores import RADIAL
 
 FULL = bool(os.environ.get("REGARD_SOAK"))
@@ -129,10 +129,9 @@ def restarted(objective, seed, ridge, starts=5):
     rng = np.random.default_rng(seed)
     ends = []
     for _ in range(starts):
-        trail = search_module._Trail(objective, ridge, None)
+        trail = Trail(objective, ridge, None)
         start = rng.uniform(np.log(0.05), np.log(20.0), shape.size)
-        first = search_module.START_RIDGE if ridge is None else ridge
-        ends.append(search_module._descend(trail, shape, start, first).value)
+        ends.append(descend(trail, shape, start, trail.first_ridge).value)
     return objective.in_units_of_y(min(ends))
 
 

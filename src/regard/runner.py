@@ -17,6 +17,7 @@ from regard.planner import plan
 from regard.problem import Adjoint, Gradients, Problem, moment_count
 
 if TYPE_CHECKING:
+    from regard.engines.few import Few
     from regard.engines.sweep import Sweep
 
 Array = NDArray[Any]
@@ -74,12 +75,17 @@ def run_weights(problem: Problem, engine: str) -> Array:
     return out
 
 
-def run_sweep(problem: Problem, engine: str, own: Array) -> Sweep | None:
+def run_sweep(problem: Problem, engine: str, own: Array, staying: Array | None = None) -> Sweep | Few | None:
     """The means of this problem at any w, laid out once, where that is how the plan would compute them anyway.
 
-    ``own`` (Q,) are the queries' own values. None: ask ``run_moments`` and ``run_pullback`` at every w.
+    ``own`` (Q,) are the queries' own values, ``staying`` (Q,) masses of copies of theirs that are not among the keys.
+    None: ask ``run_moments`` and ``run_pullback`` at every w; so does whoever names the reference engine.
     """
     step = plan(problem.sketch(), engine, available_threads()).steps[0]
+    if step.engine == "reference" and engine == "auto":
+        from regard.engines.few import few
+
+        return few(problem, own, staying)
     if step.engine != "tiled":
         return None
     from regard.engines.sweep import sweep

@@ -31,6 +31,7 @@ from regard.runner import run_sweep
 from regard.scores import RADIAL, Gaussian, Nearest, Radial
 
 if TYPE_CHECKING:
+    from regard.engines.few import Few
     from regard.engines.sweep import Sweep
 
 Array = NDArray[Any]
@@ -182,13 +183,14 @@ class Objective:
         return found._replace(w=slope)
 
     @cached_property
-    def _sweep(self) -> Sweep | None:
+    def _sweep(self) -> Sweep | Few | None:
         """Means of this objective at any w, where one pass gives them and their slopes."""
         if self.criterion != "loo" or self.kernel != "gaussian" or self.degree or self.tol:
             return None
-        return run_sweep(self._problem(Gaussian(1.0)), self.engine, self.loss.columns[self.rows, 0])
+        staying = None if self.repeated is None else self._staying
+        return run_sweep(self._problem(Gaussian(1.0)), self.engine, self.loss.columns[self.rows, 0], staying)
 
-    def _swept(self, sweep: Sweep, w: Array, gradient: bool) -> Evaluation:
+    def _swept(self, sweep: Sweep | Few, w: Array, gradient: bool) -> Evaluation:
         """Means by one pass; rows with hardly anybody in reach are done again on their own."""
         mass, error, squares, gains = sweep(w, slopes=gradient)
         if self.repeated is not None:
