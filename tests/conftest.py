@@ -88,3 +88,11 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     seconds = _compile_seconds() + sum(_workers)
     where = f" in {len(_workers)} workers" if _workers else ""
     terminalreporter.write_line(f"compiling programs took {seconds:.1f} s{where}")
+
+
+@pytest.fixture
+def light_search(monkeypatch):
+    """Fewer places to look for a deeper valley, for tests of something else; soak runs keep all."""
+    if not os.environ.get("REGARD_SOAK"):
+        for name, value in {"SCATTERED": 4, "PROMISING": 2, "BLIND": 0, "TO_THE_END": 1, "ROUNDS": 1}.items():
+            monkeypatch.setattr(f"regard.bandwidth.valleys.{name}", value)

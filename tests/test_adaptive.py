@@ -12,6 +12,8 @@ from regard.bandwidth.adaptive import Neighbourhood
 
 every_estimator = pytest.mark.parametrize("kind", [NadarayaWatsonRegressor, LocalLinearRegressor])
 
+pytestmark = pytest.mark.usefixtures("light_search")
+
 
 def data(n=120, d=2, seed=0):
     rng = np.random.default_rng([n, d, seed])

@@ -10,6 +10,8 @@ from regard import LocalLinearRegressor, NadarayaWatsonClassifier, NadarayaWatso
 from regard.bandwidth import Objective, learn
 from regard.bandwidth.many import _joined, learn_from_many
 
+pytestmark = pytest.mark.usefixtures("light_search")
+
 
 def data(n, d=1, seed=0):
     rng = np.random.default_rng([n, d, seed])

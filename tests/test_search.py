@@ -154,6 +154,7 @@ def test_other_starts_find_nothing_better(mode):
 # ---- what the search says
 
 
+@pytest.mark.usefixtures("light_search")
 def test_an_irrelevant_feature_is_smoothed_out():
     rng = np.random.default_rng(5)
     X = rng.normal(size=(90, 3)) * [1.0, 50.0, 0.01]
@@ -166,6 +167,7 @@ def test_an_irrelevant_feature_is_smoothed_out():
     assert np.isclose(learn(Objective.of(X[:, [0, 2]], y)).value, found.value, rtol=1e-9)
 
 
+@pytest.mark.usefixtures("light_search")
 @pytest.mark.parametrize("degree", [0, 1])
 @pytest.mark.parametrize("metric", METRICS)
 def test_a_constant_feature_changes_nothing(metric, degree):
@@ -182,6 +184,7 @@ def test_a_constant_feature_changes_nothing(metric, degree):
         assert not found.w[1].any()
 
 
+@pytest.mark.usefixtures("light_search")
 @pytest.mark.parametrize("degree", [0, 1])
 def test_a_duplicate_or_collinear_feature_is_harmless(degree):
     rng = np.random.default_rng(7)
@@ -219,6 +222,7 @@ def test_path_and_progress_agree():
     assert found.value <= found.path.min() * (1.0 + 1e-9)
 
 
+@pytest.mark.usefixtures("light_search")
 @pytest.mark.parametrize("metric", METRICS)
 def test_the_same_twice(metric):
     X, y = random_problem(3)
@@ -260,6 +264,7 @@ def test_an_interrupted_scan_of_some_rows_has_nothing_to_keep():
 # ---- metrics, units, weights
 
 
+@pytest.mark.usefixtures("light_search")
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("degree", [0, 1])
 def test_units_do_not_matter(metric, degree):
@@ -298,6 +303,7 @@ def test_repetitions_are_copies():
     assert np.allclose(told.w, copied.w, rtol=1e-4)
 
 
+@pytest.mark.usefixtures("light_search")
 def test_classes():
     rng = np.random.default_rng(15)
     X = rng.normal(size=(80, 2))
@@ -312,6 +318,7 @@ def test_classes():
 # ---- bad data
 
 
+@pytest.mark.usefixtures("light_search")
 @pytest.mark.parametrize(("kernel", "degree"), [("gaussian", 0), ("gaussian", 1), ("tricube", 0), ("boxcar", 1)])
 @pytest.mark.parametrize("name", ["two rows", "three rows", "equal X", "equal y", "two places", "binary", "outlier"])
 def test_hard_data_are_defined(name, kernel, degree):
@@ -346,6 +353,7 @@ def test_few_rows_under_a_penalty(n, criterion):
     sound(learn(Objective.of(rng.normal(size=(n, 1)), rng.normal(size=n), criterion=criterion)), 1)
 
 
+@pytest.mark.usefixtures("light_search")
 @pytest.mark.parametrize("degree", [0, 1])
 @pytest.mark.parametrize("offset", [1e6, 1e9] if FULL else [1e9])
 def test_huge_offsets(offset, degree):
