@@ -6,29 +6,19 @@ What ``sweep`` is to a few thousand rows, this is to a few dozen: there a pass c
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.engines.swept import LARGEST, Swept, safe_to_square
 from regard.problem import Problem
 from regard.scores import Gaussian
 
 Array = NDArray[Any]
 
-# Differences and w whose squares, and products of squares, are safe.
-SMALLEST, LARGEST = 1e-70, 1e70
 # What is lost where exp underflows is below the rounding of a mass above this.
 LEAST_MASS = 1e-280
-
-
-class FewSwept(NamedTuple):
-    """Means at one w, relative to each query's own value."""
-
-    mass: Array  # (Q,)  Σ exp(score); not to be trusted below ``least_mass``
-    error: Array  # (Q,)  Σ exp(score)·(value − own)
-    squares: Array | None  # (Q, d)  zeros, as in ``sweep`` if seen from the mean; None where not asked for
-    gains: Array | None  # (Q, d)  Σ exp(score)·(value − mean)·δ², δ = key − query: rounded relative to itself
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,10 +33,9 @@ class Few:
 
     def holds(self, w: Array) -> bool:
         """Whether no square of this w overflows or vanishes."""
-        w = np.abs(w[w != 0.0])
-        return bool(((w > SMALLEST) & (w < LARGEST)).all())
+        return safe_to_square(w)
 
-    def __call__(self, w: Array, *, slopes: bool) -> FewSwept:
+    def __call__(self, w: Array, *, slopes: bool) -> Swept:
         """Means at w, with their slopes if asked for. *Cost*: O(Q·K·d)."""
         by = np.broadcast_to(-0.5 * np.asarray(w) ** 2, self.squares.shape[2])
         score = self.squares @ by + self.bias
@@ -56,11 +45,11 @@ class Few:
         e, unit = np.exp(score - peak[:, None]), np.exp(peak)
         mass, error = e.sum(axis=1), (e * self.gain).sum(axis=1)
         if not slopes:
-            return FewSwept(unit * mass, unit * error, None, None)
+            return Swept(unit * mass, unit * error, None, None)
         total = mass + self.staying
         mean = error / np.where(total > 0.0, total, 1.0)
         gains = ((e * (self.gain - mean[:, None]))[:, None] @ self.squares)[:, 0]
-        return FewSwept(unit * mass, unit * error, np.zeros(gains.shape), unit[:, None] * gains)
+        return Swept(unit * mass, unit * error, np.zeros(gains.shape), unit[:, None] * gains)
 
 
 def few(problem: Problem, own: Array, staying: Array | None) -> Few | None:

@@ -9,13 +9,14 @@ nearest other key, looked up once, tells how much there is at least.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from regard.engines.jobs import blocks, each
+from regard.engines.swept import LARGEST, SMALLEST, Swept, safe_to_square
 from regard.engines.words import frozen, lane_labels, packed, unpacked
 from regard.planner import Step
 from regard.problem import Problem
@@ -28,18 +29,6 @@ from regard.programs.slopes import WIDEST, gaussian_slopes
 from regard.scores import Gaussian
 
 Array = NDArray[Any]
-
-# Differences and w whose squares, and products of squares, are safe.
-SMALLEST, LARGEST = 1e-70, 1e70
-
-
-class Swept(NamedTuple):
-    """Means at one w, relative to each query's own value."""
-
-    mass: Array  # (Q,)  Σ exp(score); not to be trusted below ``least_mass``
-    error: Array  # (Q,)  Σ exp(score)·(value − own)
-    squares: Array | None  # (Q, d)  Σ exp(score)·δ², δ = key − query; None where not asked for
-    gains: Array | None  # (Q, d)  Σ exp(score)·(value − own)·δ²
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,8 +51,7 @@ class Sweep:
 
     def holds(self, w: Array) -> bool:
         """Whether no square of this w overflows or vanishes."""
-        w = np.abs(w[w != 0.0])
-        return bool(((w > SMALLEST) & (w < LARGEST)).all())
+        return safe_to_square(w)
 
     @property
     def least_mass(self) -> float:
