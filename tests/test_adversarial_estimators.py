@@ -277,6 +277,10 @@ VALUES = [
     (43, lambda: (fit_predict(sample_weight=(Y > 0) * 1), fit_predict(X[Y > 0], Y[Y > 0])), 1e-12),
     (43, lambda: (fit_predict(sample_weight=(Y > 0) * 2.5), fit_predict(X[Y > 0], Y[Y > 0])), 1e-12),
     (43, lambda: (fit_predict(sample_weight=Y > 0), fit_predict(X[Y > 0], Y[Y > 0])), 1e-12),
+    *(
+        (46, lambda c=c: tuple(fit_predict(sample_weight=WEIGHT * k, bandwidth=0.7) for k in (c, 1.0)), 1e-11)
+        for c in (1e290, 1e-290)
+    ),
     # Where a criterion is least is known to half its digits: so is what a learned bandwidth answers.
     (46, lambda: (fit_predict(sample_weight=WEIGHT * 1e290), fit_predict(sample_weight=WEIGHT)), 1e-6),
     (46, lambda: (fit_predict(sample_weight=WEIGHT * 1e-290), fit_predict(sample_weight=WEIGHT)), 1e-6),

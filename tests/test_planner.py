@@ -30,6 +30,8 @@ CHOICES = [
     ({"queries": 1, "keys": planner.SMALL}, "reference", "few enough"),
     ({"queries": 0, "keys": 10**9}, "reference", "few enough"),
     ({"queries": 1, "keys": planner.SMALL + 1}, "tiled", "compiled"),
+    ({"queries": 40, "keys": 40, "width": 3, "degree": 2}, "tiled", "compiled"),
+    ({"queries": 30, "keys": 30, "width": 3, "degree": 2}, "reference", "few enough"),
     ({"queries": 10**5, "keys": 10**5}, "pruned", "too far away to matter"),
     ({"queries": 10**5, "keys": 10**5, "score": Tricube(np.eye(3)), "weighted": True}, "pruned", "skipped"),
     ({"queries": 10**5, "keys": 10**5, "score": Gaussian(0.0)}, "tiled", "compiled"),
@@ -63,7 +65,8 @@ def test_a_named_engine_is_never_replaced(engine, size):
 
 @pytest.mark.parametrize("engine", ["", "Tiled", "numpy", None, 3])
 def test_an_unknown_engine_is_an_error_with_the_choices(engine):
-    with pytest.raises(ValueError, match=f"engine must be one of auto, reference, tiled, pruned, got {engine!r}"):
+    choices = ", ".join(["auto", *ENGINES])
+    with pytest.raises(ValueError, match=f"engine must be one of {choices}, got {engine!r}"):
         plan(sketch(), engine)
 
 

@@ -135,8 +135,8 @@ def restarted(objective, seed, ridge, starts=5):
     return objective.in_units_of_y(min(ends))
 
 
-# mode → degree, ridge, and in how many of fifty problems other starts may find more: few rows, many valleys
-MODES = {"mean": (0, 0.0, 4), "line": (1, 0.0, 7), "learned ridge": (1, None, 6)}
+# mode → degree, ridge, and in how many of fifty problems other starts find more: bare lines have countless valleys
+MODES = {"mean": (0, 0.0, 0), "line": (1, 0.0, 1), "learned ridge": (1, None, 0)}
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -144,7 +144,7 @@ def test_other_starts_find_nothing_better(mode):
     degree, ridge, missed = MODES[mode]
     better = {}
     for seed in range(50) if FULL else (0, 5) if degree else (0, 1, 5, 7, 10):
-        objective = Objective.of(*random_problem(seed), degree=degree, engine="reference")
+        objective = Objective.of(*random_problem(seed), degree=degree)
         found, other = learn(objective, ridge=ridge), restarted(objective, seed, ridge)
         if other < found.value * (1.0 - 1e-6):
             better[seed] = other / found.value - 1.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +17,14 @@ from regard.scores import Radial
 Array = NDArray[Any]
 
 
+class LocalGradients(NamedTuple):
+    """Gradients of what is answered; None where not asked for."""
+
+    w: Array | None
+    query: Array | None  # (Q, d)
+    log_ridge: float
+
+
 @dataclass(frozen=True, eq=False)
 class Local:
     """Fits of one Problem, and what their gradients need."""
@@ -28,7 +36,7 @@ class Local:
     fit: LocalFit
     settled: Array  # (Q,)  queries whose answer does not move with w: nobody in reach, or a limit
 
-    def gradients(self, grad_output: Array, want: frozenset[str], leverage: Array | None = None) -> Gradients:
+    def gradients(self, grad_output: Array, want: frozenset[str], leverage: Array | None = None) -> LocalGradients:
         """Gradients of Σ grad_output·output, and of Σ leverage·left₀/mass if given, w.r.t. ``want`` ⊆ {w, query}.
 
         grad_output is (Q, P); rows that are settled count as zero. Scores are radial. left₀/mass is what a row among
@@ -43,11 +51,7 @@ class Local:
         found = self._pull(adjoint, want)
         w = None if found.w is None else found.w + _like(back.w, score.w)
         query = None if found.query is None else found.query + back.query
-        return Gradients(w=w, query=query)
-
-    def log_ridge(self, grad_output: Array) -> float:
-        """Gradient of Σ grad_output·output w.r.t. log λ."""
-        return self._adjoint(grad_output).log_ridge
+        return LocalGradients(w, query, back.log_ridge)
 
     def _adjoint(self, grad_output: Array) -> LocalAdjoint:
         score, width = self.problem.score, self.problem.key.shape[1]

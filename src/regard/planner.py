@@ -2,7 +2,8 @@
 
 which engine?
   a name was given            → that engine, and no other (a named engine never falls back)
-  at most ``SMALL`` pairs     → reference   plain numpy beats waking the compiled programs
+  at most ``SMALL`` pairs,
+    fewer for lines           → reference   plain numpy beats waking the compiled programs
   ``MANY`` keys, radial,
     no mask                   → pruned      skips tiles that hold less than ``tol`` of the attention
   otherwise                   → tiled       exact, compiled, threaded
@@ -103,7 +104,7 @@ def plan(sketch: Sketch, engine: str = "auto", threads: int = 1) -> Plan:
 
 
 def _choose(sketch: Sketch) -> tuple[str, str]:
-    if sketch.pairs <= SMALL:
+    if sketch.pairs * (1 + moment_count(1, sketch.width, sketch.degree)) <= 2 * SMALL:
         return "reference", f"{sketch.pairs:,} pairs are few enough for plain numpy"
     if _has_boxes(sketch) and _order_pays(sketch):
         return "pruned", f"{sketch.pairs:,} pairs, and tiles of keys too far away to matter are skipped"

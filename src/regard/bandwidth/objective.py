@@ -229,11 +229,10 @@ class Objective:
         value, grad_output, leverage = loss.value, loss.gradient, None
         if self.criterion != "loo":
             value, grad_output, leverage = self._penalised(local, loss)
-        grad_w = grad_ridge = None
+        grad_w, grad_ridge = None, 0.0
         if gradient:
-            grad_w = local.gradients(grad_output, frozenset({"w"}), leverage).w
-            grad_ridge = local.log_ridge(grad_output)
-        return Evaluation(value, grad_w, grad_ridge or 0.0, self.loss.in_units_of_y(answer), int(nobody.sum()))
+            grad_w, _, grad_ridge = local.gradients(grad_output, frozenset({"w"}), leverage)
+        return Evaluation(value, grad_w, grad_ridge, self.loss.in_units_of_y(answer), int(nobody.sum()))
 
     def _problem(self, score: Radial) -> Problem:
         exclude = (self.labels[self.rows], self.labels) if self.criterion == "loo" else None

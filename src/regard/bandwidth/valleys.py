@@ -43,9 +43,9 @@ WALKS, ABOUT_AS_DEEP = 2, 1.1
 FEW_FEATURES = 5
 LINE_ROWS = 100
 # Scattered places per parameter; walks from the best of them, from any for every parameter beyond the first, and how
-# many of those go on to the end. With more rows than these, fewer.
-SCATTERED = 32
-PROMISING, BLIND, TO_THE_END = 12, 6, 8
+# many of those go on to the end. With more rows than these, fewer walks.
+SCATTERED = 48
+PROMISING, BLIND, TO_THE_END = 20, 6, 8
 FEWEST_ROWS = 100
 # Points along the range of a parameter, walks per parameter from what they show, and rounds of it.
 LINE_POINTS = 24
@@ -121,7 +121,7 @@ def _from_scattered_places(trail: Trail, shape: Shape, seed: int) -> None:
     narrow = min(10.0 * objective.size ** (1.0 / shape.size), sharpest(objective))
     bounds = [(np.log(SCATTERED_WIDE), np.log(narrow))] * shape.size
     if trail.ridge is None:
-        bounds.append((np.log(10.0 * RIDGES[0]), np.log(0.1 * RIDGES[1])))
+        bounds.append((np.log(RIDGES[0]), 0.0))  # with more, a line is a mean
     size = len(bounds)
     low, high = np.array(bounds).T
     places = rng.uniform(low, high, (SCATTERED * size, size))
