@@ -23,7 +23,7 @@ LEVELS = [
     {"inference"},
     {"bandwidth"},
     {"nn"},
-    {"pooling", "local"},
+    {"pooling", "local", "tensors"},
     {"runner"},
     {"engines"},
     {"planner"},
@@ -33,6 +33,7 @@ LEVELS = [
     {"scores"},
     {"kernels"},
     {"twice"},
+    {"arrays"},
 ]
 LEVEL = {room: number for number, rooms in enumerate(LEVELS) for room in rooms}
 # Outside the ladder: programs are the engines' own, data stands at the bottom and serves everybody above pooling.

@@ -9,6 +9,7 @@ import pytest
 
 import oracle
 from generators import ENGINES, W_KINDS, make_w
+from regard.arrays import as_numpy
 from regard.lines import local_adjoint, local_fit
 from regard.local import fit_local
 from regard.partial import Partial
@@ -175,6 +176,26 @@ def test_w_and_ridge_with_the_weights_held_fixed(ridge, kind):
         assert np.isclose(back.w[index], slope, rtol=1e-6, atol=1e-8)
     slope = (total(W, ridge * np.exp(step)) - total(W, ridge * np.exp(-step))) / (2 * step)
     assert np.isclose(back.log_ridge, slope, rtol=1e-6, atol=1e-8)
+
+
+@every_ridge
+@every_kind
+def test_tensors_are_fitted_as_arrays_are(ridge, kind):
+    torch = pytest.importorskip("torch")
+    query, key, value = example(3)
+    W = as_matrix(make_w(kind, 3), 3)
+    cotangent = np.random.default_rng(5).normal(size=(4, 2))
+    partial = state(Gaussian(0.5)(query, key), query, key, value)
+    there = partial._replace(moments=torch.tensor(partial.moments))
+    fits = [local_fit(one, 2, 3, 1, W, ridge) for one in (partial, there)]
+    assert isinstance(fits[1].left, torch.Tensor) == (ridge > 0.0)
+    for array, tensor in zip(*fits, strict=True):
+        assert np.allclose(array, as_numpy(tensor), rtol=1e-11, atol=1e-12)
+    here, there = (local_adjoint(fit, cotangent, W, ridge) for fit in fits)
+    assert np.isclose(here.log_ridge, there.log_ridge, rtol=1e-10)
+    for array, tensor in zip((*here.adjoint, here.w, here.query), (*there.adjoint, there.w, there.query), strict=True):
+        assert (array is None) == (tensor is None)
+        assert array is None or np.allclose(array, as_numpy(tensor), rtol=1e-10, atol=1e-11)
 
 
 @every_ridge

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.arrays import as_numpy, like, namespace
 from regard.partial import Partial
 from regard.problem import Adjoint, Moments, split_moments
 
@@ -32,7 +33,10 @@ NO_DIRECTION = 1e-8
 
 
 class LocalFit(NamedTuple):
-    """One local mean or line per query; P values, d features, r columns of W."""
+    """One local mean or line per query; P values, d features, r columns of W.
+
+    All but the output stays where the moments are: tensors on a GPU, if one computed them.
+    """
 
     output: Array  # (Q, P)
     slope: Array  # (Q, P, d), zero at degree 0
@@ -52,7 +56,8 @@ def local_fit(partial: Partial, columns: int, width: int, degree: int, w: Array,
     """
     attended = partial.mass > 0.0
     share = np.where(attended, 1.0 / np.where(attended, partial.mass, 1.0), 0.0)
-    moments = split_moments(partial.moments * share[:, None], columns, width, 2 * degree)
+    sums = partial.moments if ridge > 0.0 else as_numpy(partial.moments)
+    moments = split_moments(sums * like(share[:, None], sums), columns, width, 2 * degree)
     if degree == 0:
         nothing = np.zeros((len(share), columns, 0))
         none = np.zeros((len(share), 0))
@@ -61,30 +66,30 @@ def local_fit(partial: Partial, columns: int, width: int, degree: int, w: Array,
 
 
 def _line(moments: Moments, W: Array, ridge: float) -> LocalFit:
-    value, mean = moments.value, moments.delta
+    xp, value, mean = namespace(moments.value), moments.value, moments.delta
     assert mean is not None
     assert moments.value_delta is not None
     assert moments.delta_delta is not None
     spread = moments.delta_delta - mean[:, :, None] * mean[:, None, :]
-    square = np.diagonal(moments.delta_delta, axis1=1, axis2=2)
+    square, W = xp.diagonal(moments.delta_delta, 0, 1, 2), like(W, value)
     # Where keys share a place, what is left of the difference is rounding: next to a small λ it would pass for a slope.
     nothing = NO_SPREAD_NEXT_TO_A_RIDGE if ridge > 0.0 else NO_SPREAD
-    varies = np.diagonal(spread, axis1=1, axis2=2) > nothing * square  # (Q, d)
+    varies = xp.diagonal(spread, 0, 1, 2) > nothing * square  # (Q, d)
     spread = spread * varies[:, :, None] * varies[:, None, :]
     cross = (moments.value_delta - value[:, :, None] * mean[:, None, :]) * varies[:, None, :]  # (Q, P, d)
-    right = np.concatenate([cross, mean[:, None, :]], axis=1)  # (Q, P + 1, d)
+    right = xp.concatenate([cross, mean[:, None, :]], 1)  # (Q, P + 1, d)
     centre = mean @ W
     if ridge > 0.0:
         guarded = ridge * (1.0 + (centre**2).sum(axis=1))
-        system = W.T @ spread @ W + guarded[:, None, None] * np.eye(W.shape[1])
-        solved = np.linalg.solve(system, (right @ W).transpose(0, 2, 1)).transpose(0, 2, 1)  # (Q, P + 1, r)
+        system = W.T @ spread @ W + guarded[:, None, None] * like(np.eye(W.shape[1]), W)
+        solved = xp.linalg.solve(system, (right @ W).mT).mT  # (Q, P + 1, r)
         in_delta = solved @ W.T
     else:
         in_delta = solved = _least_norm(spread, square, right)
     slope, toward = in_delta[:, :-1], in_delta[:, -1]
     output = value - (slope @ mean[:, :, None])[..., 0]
-    left = np.concatenate([1.0 + (mean * toward).sum(axis=1, keepdims=True), -toward], axis=1)
-    return LocalFit(output, slope, left, solved[:, :-1], solved[:, -1], centre, mean, spread, cross)
+    left = xp.concatenate([1.0 + (mean * toward).sum(axis=1, keepdims=True), -toward], 1)
+    return LocalFit(as_numpy(output), slope, left, solved[:, :-1], solved[:, -1], centre, mean, spread, cross)
 
 
 def _least_norm(spread: Array, square: Array, right: Array) -> Array:
@@ -102,13 +107,13 @@ def _least_norm(spread: Array, square: Array, right: Array) -> Array:
     kept = value > NO_DIRECTION * rounded
     inverse = np.where(kept, 1.0 / np.where(kept, value, 1.0), 0.0)
     turned = (right * unit[:, None, :]) @ vector * inverse[:, None, :]
-    return np.asarray(turned @ vector.transpose(0, 2, 1) * unit[:, None, :])
+    return np.asarray(turned @ vector.mT * unit[:, None, :])
 
 
 class LocalAdjoint(NamedTuple):
     """What a cotangent of the outputs asks of the pullback, and what reaches w, λ and the queries by other ways."""
 
-    adjoint: Adjoint
+    adjoint: Adjoint  # where the fit is
     w: Array  # (d, r)  gradient of W with the weights held fixed
     query: Array  # (Q, d)  gradient of the queries with the weights held fixed
     log_ridge: float
@@ -116,25 +121,26 @@ class LocalAdjoint(NamedTuple):
 
 def local_adjoint(fit: LocalFit, grad_output: Array, W: Array, ridge: float) -> LocalAdjoint:
     """Adjoint of ``local_fit``; grad_output f̄ is (Q, P), W (d, r)."""
-    height = (grad_output * fit.output).sum(axis=1, keepdims=True)
+    xp, height = namespace(fit.left), (grad_output * fit.output).sum(axis=1, keepdims=True)
     if fit.left.shape[1] == 1:
         return LocalAdjoint(
             Adjoint(fit.left, grad_output, height), np.zeros(W.shape), np.zeros((len(height), len(W))), 0.0
         )
-    slope = np.einsum("qp,qpa->qa", grad_output, fit.slope)
+    grad_output, height, W = (like(part, fit.left) for part in (grad_output, height, W))
+    slope = xp.einsum("qp,qpa->qa", grad_output, fit.slope)
     # A query that moves leaves its line behind: δ shrinks by as much.
     if ridge == 0.0:
-        adjoint = Adjoint(fit.left, grad_output, np.concatenate([height, slope], axis=1))
+        adjoint = Adjoint(fit.left, grad_output, xp.concatenate([height, slope], 1))
         return LocalAdjoint(adjoint, np.zeros(W.shape), slope, 0.0)
-    beta = np.einsum("qp,qpr->qr", grad_output, fit.beta)
+    beta = xp.einsum("qp,qpr->qr", grad_output, fit.beta)
     toward = -fit.left[:, 1:]  # W·pull
     short = fit.mean - (fit.spread @ toward[:, :, None])[..., 0]  # δ̄ − CW·pull
-    rest = np.einsum("qp,qpa->qa", grad_output, fit.cross) - (fit.spread @ slope[:, :, None])[..., 0]  # c − CWβ
+    rest = xp.einsum("qp,qpa->qa", grad_output, fit.cross) - (fit.spread @ slope[:, :, None])[..., 0]  # c − CWβ
     # How the output moves with the query's own ridge λ(1 + ‖z̄‖²), and that with z̄.
     by_ridge = ridge * (beta * fit.pull).sum(axis=1)
     off = (fit.centre**2).sum(axis=1)
     lean = 2.0 * by_ridge[:, None] * fit.centre
-    plain = np.concatenate([(by_ridge * (1.0 - off))[:, None], lean @ W.T], axis=1)
-    adjoint = Adjoint(fit.left, grad_output, np.concatenate([height, slope], axis=1), plain)
-    w = fit.mean.T @ lean - short.T @ beta - rest.T @ fit.pull
-    return LocalAdjoint(adjoint, w, slope - lean @ W.T, float((by_ridge * (1.0 + off)).sum()))
+    plain = xp.concatenate([(by_ridge * (1.0 - off))[:, None], lean @ W.T], 1)
+    adjoint = Adjoint(fit.left, grad_output, xp.concatenate([height, slope], 1), plain)
+    w = as_numpy(fit.mean.T @ lean - short.T @ beta - rest.T @ fit.pull)
+    return LocalAdjoint(adjoint, w, as_numpy(slope - lean @ W.T), float((by_ridge * (1.0 + off)).sum()))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from regard.arrays import as_numpy, like
 from regard.lines import LocalAdjoint, LocalFit, local_adjoint, local_fit
 from regard.partial import Partial, merge
 from regard.problem import Adjoint, Gradients, Problem, build
 from regard.runner import run_moments, run_pullback
 from regard.scores import Radial
+
+if TYPE_CHECKING:
+    from regard.engines.kept import Kept
 
 Array = NDArray[Any]
 
@@ -35,6 +39,7 @@ class Local:
     partial: Partial
     fit: LocalFit
     settled: Array  # (Q,)  queries whose answer does not move with w: nobody in reach, or a limit
+    kept: Kept | None = None  # what computed the moments, if no engine did
 
     def gradients(self, grad_output: Array, want: frozenset[str], leverage: Array | None = None) -> LocalGradients:
         """Gradients of Σ grad_output·output, and of Σ leverage·left₀/mass if given, w.r.t. ``want`` ⊆ {w, query}.
@@ -47,7 +52,7 @@ class Local:
         assert isinstance(score, Radial)
         if leverage is not None:
             own = np.where(self.settled, 0.0, leverage * np.exp(-self.partial.peak) / _positive(self.partial.mass))
-            adjoint = adjoint._replace(right=adjoint.right + own[:, None] * self.fit.left)
+            adjoint = adjoint._replace(right=adjoint.right + like(own[:, None], self.fit.left) * self.fit.left)
         found = self._pull(adjoint, want)
         w = None if found.w is None else found.w + _like(back.w, score.w)
         query = None if found.query is None else found.query + back.query
@@ -61,6 +66,9 @@ class Local:
 
     def _pull(self, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
         """The pullback of the queries that are not settled: a limit's peak is no score to compare with."""
+        if self.kept is not None:
+            assert isinstance(self.problem.score, Radial)
+            return Gradients(w=self.kept.pullback(self.problem.score.w, self.partial, adjoint))
         if not self.settled.any():
             return run_pullback(self.problem, self.engine, self.partial, adjoint, want)
         rows = np.flatnonzero(~self.settled)
@@ -75,23 +83,32 @@ class Local:
 
 
 def fit_local(
-    problem: Problem, degree: int = 0, ridge: float = 0.0, engine: str = "auto", own: Partial | None = None
+    problem: Problem,
+    degree: int = 0,
+    ridge: float = 0.0,
+    engine: str = "auto",
+    own: Partial | None = None,
+    kept: Kept | None = None,
 ) -> Local:
     """Local means (degree 0) or lines (degree 1) of every query of a problem; its score is radial.
 
-    ``own`` is merged into the moments: what the query adds to its own keys.
+    ``own`` is merged into the moments: what the query adds to its own keys. ``kept``, if given, computes them instead
+    of an engine, and gradients are of w only.
 
     *Empty rows*: output 0, settled. *Cost*: O(Q·K·(d + P)), at degree 1 O(Q·K·d·(d + P)); memory O(Q·d·(d + P)).
     """
     score = problem.score
     assert isinstance(score, Radial)
     problem = replace(problem, degree=2 * degree)
-    partial, limit = run_moments(problem, engine)
+    if kept is None:
+        partial, limit = run_moments(problem, engine)
+    else:
+        partial, limit = kept.moments(score.w), np.zeros(len(problem.query), bool)
     if own is not None:
-        partial = merge(partial, own)
+        partial = merge(partial._replace(moments=as_numpy(partial.moments)), own)
     columns, width = problem.columns.shape[1], problem.key.shape[1]
     fit = local_fit(partial, columns, width, degree, score.w, ridge)
-    return Local(problem, ridge, engine, partial, fit, limit | (partial.mass <= 0.0))
+    return Local(problem, ridge, engine, partial, fit, limit | (partial.mass <= 0.0), kept)
 
 
 def pool_local(

@@ -30,7 +30,7 @@ class Partial(NamedTuple):
 
     peak: Array  # (…, Q)     largest score seen, −inf if none
     mass: Array  # (…, Q)     Σ exp(score − peak)
-    moments: Array  # (…, Q, P)  Σ exp(score − peak) · φ
+    moments: Array  # (…, Q, P)  Σ exp(score − peak) · φ; a tensor if a GPU computed them for a fit
     hard: bool = False  # only keys at the peak count
 
 

@@ -10,6 +10,7 @@ there) and, at degree 1 or 2, their products with δ = key − query. Its moment
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -148,12 +149,16 @@ def split_moments(moments: Array, columns: int, width: int, degree: int) -> Mome
     value_delta = rest[..., : columns * width].reshape(*moments.shape[:-1], columns, width)
     if degree == 1:
         return Moments(value, delta, value_delta, None)
-    upper = rest[..., columns * width :]
-    delta_delta = np.empty((*moments.shape[:-1], width, width), moments.dtype)
+    return Moments(value, delta, value_delta, rest[..., columns * width :][..., _places(width)])
+
+
+@lru_cache
+def _places(width: int) -> Array:
+    """Where each entry of a symmetric matrix stands in its upper triangle."""
+    place = np.empty((width, width), np.intp)
     a, b = np.triu_indices(width)
-    delta_delta[..., a, b] = upper
-    delta_delta[..., b, a] = upper
-    return Moments(value, delta, value_delta, delta_delta)
+    place[a, b] = place[b, a] = np.arange(len(a))
+    return place
 
 
 def mean_adjoint(partial: Partial, output: Array, grad_output: Array, grad_logsumexp: Array | None = None) -> Adjoint:

@@ -12,12 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard import engines
+from regard.arrays import as_numpy
 from regard.partial import Partial, empty
 from regard.planner import plan
 from regard.problem import Adjoint, Gradients, Problem, moment_count
 
 if TYPE_CHECKING:
     from regard.engines.few import Few
+    from regard.engines.kept import Kept
     from regard.engines.sweep import Sweep
 
 Array = NDArray[Any]
@@ -40,13 +42,14 @@ def run_moments(problem: Problem, engine: str) -> Ran:
     for number, step in enumerate(steps if problem.key.shape[0] else ()):
         if not rows.size:
             break
-        part = replace(problem if rows.size == queries else problem.take(rows), score=step.score)
+        part = problem if rows.size == queries else problem.take(rows)
+        part = part if step.score is part.score else replace(part, score=step.score)
         partial, uncertified = engines.load(step.engine).moments(part, step)
         if number == 0:
             whole = partial
         else:
             # Scores below every finite number: the lowest one stands for them.
-            limit[rows] = True
+            limit[rows], whole = True, whole._replace(moments=as_numpy(whole.moments))
             whole.peak[rows], whole.mass[rows] = np.finfo(np.float64).min, partial.mass
             whole.moments[rows] = partial.moments
         rows = rows[uncertified] if uncertified is not None else rows[:0]
@@ -91,6 +94,15 @@ def run_sweep(problem: Problem, engine: str, own: Array, staying: Array | None =
     from regard.engines.sweep import sweep
 
     return sweep(problem, own, step)
+
+
+def run_kept(problem: Problem, engine: str) -> Kept | None:
+    """The moments of this problem at any w, laid out once, where rows are few and no engine is named."""
+    if engine != "auto":
+        return None
+    from regard.engines.kept import kept
+
+    return kept(problem)
 
 
 @contextmanager

@@ -27,11 +27,12 @@ from regard.local import Local, fit_local
 from regard.partial import Partial
 from regard.pooling import pool
 from regard.problem import Problem, build, checked_range, matrix, moment_count, relative_weights
-from regard.runner import run_sweep
+from regard.runner import run_kept, run_sweep
 from regard.scores import RADIAL, Gaussian, Nearest, Radial
 
 if TYPE_CHECKING:
     from regard.engines.few import Few
+    from regard.engines.kept import Kept
     from regard.engines.sweep import Sweep
 
 Array = NDArray[Any]
@@ -148,7 +149,8 @@ class Objective:
         sweep, scales = self._sweep, np.asarray(w, np.float64)
         if sweep is not None and scales.ndim < 2 and sweep.holds(scales):
             return self._swept(sweep, scales, gradient)
-        if self.rough and (space := self._projected(scales)) is not None:
+        # On a GPU there is nothing to save.
+        if self.rough and self.engine != "fused" and (space := self._projected(scales)) is not None:
             return self._turned(*space, scales, ridge, gradient)
         return self._pooled(w, ridge, gradient)
 
@@ -245,7 +247,21 @@ class Objective:
         own = None
         if self.repeated is not None and self.criterion == "loo" and self.repeated[self.rows].any():
             own = self._own()
-        return fit_local(self._problem(score), self.degree, ridge, self.engine, own)
+        kept = self._kept if self._kept is not None and self._kept.holds(score.w) else None
+        # What is kept was checked when it was laid out.
+        problem = self._problem(score) if kept is None else replace(self._laid, score=score)
+        return fit_local(problem, self.degree, ridge, self.engine, own, kept)
+
+    @cached_property
+    def _kept(self) -> Kept | None:
+        """Lines of this objective at any w, where rows are few."""
+        if not self.degree or self.kernel != "gaussian" or self.tol or self.key.dtype != np.float64:
+            return None
+        return run_kept(self._laid, self.engine)
+
+    @cached_property
+    def _laid(self) -> Problem:
+        return replace(self._problem(Gaussian(1.0)), degree=2)
 
     def _own(self) -> Partial:
         """The copies of a row that stay when one leaves: at distance 0, so with no δ."""

@@ -29,6 +29,8 @@ START_RIDGE = 0.1
 # What stands for an infinite criterion, so that a line search can step back from it.
 HUGE = 1e100
 LONG = {"ftol": 1e-13, "gtol": 1e-9, "maxiter": 200, "maxls": 30}
+# Where there are jumps a line search may creep along one for ever.
+ALONG_JUMPS = LONG | {"maxfun": 120}
 SHORT = {"ftol": 1e-3, "gtol": 1e-9, "maxiter": 10, "maxls": 20}
 # Steps along a staircase: the first, the first of an end, and the last, in log w.
 FIRST_STEP, SHORT_STEP, LAST_STEP = 0.4, 0.1, 1e-3
@@ -131,8 +133,10 @@ def _usual(trail: Trail, size: int) -> Walk:
     objective = trail.objective
     if KERNELS[objective.kernel].staircase:
         return by_steps
+    if has_jumps(trail):
+        return along_jumps
     # Only plain leave-one-out is finite and smooth everywhere.
-    return by_secants if size == 1 and objective.criterion == "loo" and not has_jumps(trail) else by_gradient
+    return by_secants if size == 1 and objective.criterion == "loo" else by_gradient
 
 
 def by_gradient(
@@ -141,6 +145,11 @@ def by_gradient(
     """L-BFGS."""
     found = minimize(lambda x: at(x, True), x, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     return found.x, float(found.fun)
+
+
+def along_jumps(at: _At, x: Array, bounds: list[tuple[float, float]]) -> tuple[Array, float]:
+    """L-BFGS, but not for ever."""
+    return by_gradient(at, x, bounds, ALONG_JUMPS)
 
 
 def briefly(at: _At, x: Array, bounds: list[tuple[float, float]]) -> tuple[Array, float]:
