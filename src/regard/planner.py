@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from regard.problem import Sketch, moment_count
 from regard.scores import Nearest, Radial, Score
 
-ENGINES = ("reference", "tiled", "pruned")
+ENGINES = ("reference", "tiled", "pruned", "fused")
 
 # Up to here one numpy pass takes about a millisecond, and its gradient two.
 SMALL = 1 << 13

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from regard.arrays import is_tensor
 from regard.partial import Finished, finish
 from regard.planner import Plan, plan
 from regard.problem import Problem, build, matrix
@@ -47,7 +48,8 @@ def pool(
     Parameters
     ----------
     query : (Q, d), key : (K, d), value : (K,) or (K, P)
-        Real numbers; one axis means one feature. Never written to.
+        Real numbers; one axis means one feature. Never written to. Torch tensors may have batch axes in front, and
+        gradients reach them and the score's parameters (``regard.tensors.fused_pool`` is what computes them).
     score : a score of ``regard.scores``, such as ``Gaussian(w=1.0)``.
     mask : boolean (Q, K), True = may attend; or floats to add to the scores (−inf = may not).
     sample_weight : (K,), not negative; weight k is the same as k copies, 0 as deletion.
@@ -67,6 +69,8 @@ def pool(
     >>> pool([0.0], [-1.0, 1.0], [2.0, 4.0], Gaussian()).output.tolist()
     [3.0]
     """
+    if is_tensor(query):
+        return _pool_tensors(query, key, value, score, mask, sample_weight, exclude, engine)
     queries, keys, columns = matrix("query", query), matrix("key", key), matrix("value", value)
     problem = build(queries, keys, columns, score, mask=mask, sample_weight=sample_weight, exclude=exclude, tol=tol)
     finished = _averages(problem, engine)
@@ -138,6 +142,17 @@ def explain_plan(
         tol=tol,
     )
     return plan(problem.sketch(), engine, available_threads())
+
+
+def _pool_tensors(
+    query: Any, key: Any, value: Any, score: Score, mask: Any, sample_weight: Any, exclude: Any, engine: str
+) -> Pooled:
+    if engine not in ("auto", "fused"):
+        raise ValueError(f"tensors are pooled by the fused programs: engine must be 'auto' or 'fused', got {engine!r}")
+    from regard.tensors import fused_pool
+
+    pooled: Any = fused_pool(query, key, value, score, mask=mask, sample_weight=sample_weight, exclude=exclude)
+    return Pooled(*pooled)
 
 
 def _averages(problem: Problem, engine: str) -> Finished:

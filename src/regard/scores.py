@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from regard.arrays import is_tensor
 from regard.kernels import KERNELS, Kernel
 from regard.twice import Twice, two_product, two_sum
 
@@ -41,7 +42,17 @@ __all__ = [
 ]
 
 
-def _finite(name: str, value: ArrayLike, ndims: tuple[int, ...]) -> Array:
+def _finite(name: str, value: Any, ndims: tuple[int, ...]) -> Any:
+    """A read-only float64 array; a torch tensor stays what it is, so that gradients reach it."""
+    if is_tensor(value):
+        if value.ndim not in ndims:
+            raise ValueError(
+                f"{name} must have {' or '.join(map(str, ndims))} dimensions, got shape {tuple(value.shape)}"
+            )
+        # On other devices this would wait for all that is under way.
+        if value.device.type == "cpu" and not bool(value.isfinite().all()):
+            raise ValueError(f"{name} must be finite, got {value!r}")
+        return value
     array = np.array(value, dtype=np.float64)
     if array.ndim not in ndims:
         raise ValueError(f"{name} must have {' or '.join(map(str, ndims))} dimensions, got shape {array.shape}")
@@ -95,7 +106,8 @@ class Score:
 class Radial(Score):
     """log K(u) with u = ‖w∘(q − k)‖; w is a scalar, one number per feature (d,), or a matrix (d, r).
 
-    A matrix maps differences to r coordinates: u = ‖(q − k) @ w‖.
+    A matrix maps differences to r coordinates: u = ‖(q − k) @ w‖. A torch tensor is kept as it is: ``pool`` of tensors
+    has gradients for it.
     """
 
     w: Any = 1.0
@@ -103,7 +115,7 @@ class Radial(Score):
 
     def __post_init__(self) -> None:
         w = _finite("w", self.w, (0, 1, 2))
-        if w.ndim < 2:
+        if w.ndim < 2 and not is_tensor(w):
             w = np.abs(w)
             w.setflags(write=False)
         object.__setattr__(self, "w", w)
@@ -257,6 +269,8 @@ class Nearest(Radial):
     kernel = KERNELS["gaussian"]
 
     def __post_init__(self) -> None:
+        if is_tensor(self.w):
+            raise TypeError("Nearest takes numbers or arrays for w, not tensors: it has no gradient")
         super().__post_init__()
         largest = np.abs(self.w).max() if self.w.size else 1.0
         if largest == 0.0:

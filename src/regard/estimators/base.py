@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from regard.bandwidth.rules import checked_weight
 from regard.estimators.attend import Attention, attend_top, checked_top
-from regard.estimators.inputs import query_array, training_arrays
+from regard.estimators.inputs import checked_device, query_array, training_arrays
 from regard.planner import ENGINES
 from regard.pooling import attention_weights, pool
 from regard.scores import Gaussian, Nearest, Radial
@@ -32,6 +32,7 @@ class KeyPooling(BaseEstimator):  # type: ignore[misc]
     # What an estimator without the parameter does.
     empty: Any = "raise"
     engine: Any = "auto"
+    device: Any = "cpu"
     tol: Any = None
 
     @property
@@ -86,15 +87,23 @@ class KeyPooling(BaseEstimator):  # type: ignore[misc]
     def _check_parameters(self) -> None:
         if self.engine not in ("auto", *ENGINES):
             raise ValueError(f"engine must be one of {', '.join(['auto', *ENGINES])}, got {self.engine!r}")
+        checked_device(self.device)
+        if self.device != "cpu" and self.engine not in ("auto", "fused"):
+            raise ValueError(f"device={self.device!r} is for engine 'auto' or 'fused', got engine={self.engine!r}")
         if self.tol is not None and not (isinstance(self.tol, Real) and 0.0 <= float(self.tol) < 1.0):
             raise ValueError(f"tol must be None or a number in [0, 1), got {self.tol!r}")
+
+    @property
+    def _engine(self) -> str:
+        """The engine that answers, unless weights are asked for: those are formed on the CPU."""
+        return "fused" if self.engine == "auto" and self.device != "cpu" else str(self.engine)
 
     def _remember(self, key: Array, value: Array, sample_weight: Array | None) -> None:
         self.key_, self.value_, self.sample_weight_ = key, value, sample_weight
 
     def _pooled(self, query: Array, value: Array) -> tuple[Array, Array]:
         """Answers from ``value``, one row per query, and which queries had nobody in reach."""
-        options: dict[str, Any] = {"sample_weight": self.sample_weight_, "engine": self.engine, "tol": self.tol}
+        options: dict[str, Any] = {"sample_weight": self.sample_weight_, "engine": self._engine, "tol": self.tol}
         output, nobody = self._averages(query, value)
         if nobody.any():
             instead = self._instead()
@@ -106,7 +115,7 @@ class KeyPooling(BaseEstimator):  # type: ignore[misc]
 
     def _averages(self, query: Array, value: Array) -> tuple[Array, Array]:
         """Weighted averages of ``value``, 0 where nobody is in reach, and where that is."""
-        options: dict[str, Any] = {"sample_weight": self.sample_weight_, "engine": self.engine, "tol": self.tol}
+        options: dict[str, Any] = {"sample_weight": self.sample_weight_, "engine": self._engine, "tol": self.tol}
         output, logsumexp = pool(query, self.key_, value, self.attention_score_, **options)
         return output, np.isneginf(logsumexp)
 

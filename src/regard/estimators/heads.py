@@ -38,10 +38,13 @@ class HeadPooling(CallbackSupportMixin, KeyPooling):  # type: ignore[misc]
 
     _DEGREE = 0
 
-    def __init__(self, engine: str = "auto", tol: float | None = None, random_state: Any = None) -> None:
+    def __init__(
+        self, engine: str = "auto", tol: float | None = None, random_state: Any = None, device: str = "cpu"
+    ) -> None:
         self.engine = engine
         self.tol = tol
         self.random_state = random_state
+        self.device = device
 
     @property
     def attention_score_(self) -> Radial:
@@ -113,7 +116,7 @@ class HeadPooling(CallbackSupportMixin, KeyPooling):  # type: ignore[misc]
         """Weight, estimator and scaled queries of every head."""
         for head in self.heads_:
             model = LocalLinearRegressor() if self._DEGREE else NadarayaWatsonRegressor()
-            model.engine, model.tol = self.engine, self.tol
+            model.engine, model.tol, model.device = self.engine, self.tol, self.device
             key = self.scaling_(self.key_, head.share)
             model.key_, model.value_, model.sample_weight_ = key, self._values(), self.sample_weight_
             model.w_, model.ridge_, model.n_features_in_ = head.w, head.ridge, key.shape[1]
@@ -140,7 +143,7 @@ class HeadPooling(CallbackSupportMixin, KeyPooling):  # type: ignore[misc]
             "classes": classes,
             "sample_weight": weights,
             "groups": groups,
-            "engine": self.engine,
+            "engine": self._engine,
         }
         seed = 0 if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))
         with small_matrices(), watched(self) as progress:
@@ -167,6 +170,8 @@ class KernelRegressor(HeadPooling, LearningRegressor):
     tol : share of its attention mass a query may lose, see ``regard.pool``.
     random_state : seed of the batches of rows looked at where rows are many; None is a fixed seed, so that ``fit``
         always gives the same model.
+    device : "cpu", or "cuda" to learn and to answer on a GPU by the fused programs; which rows were looked at is still
+        computed on the CPU. Needs torch and Triton.
 
     Attributes
     ----------

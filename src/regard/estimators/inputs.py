@@ -22,6 +22,23 @@ from regard.problem import checked_range
 Array = NDArray[Any]
 
 FLOATS = [np.float64, np.float32]
+DEVICES = ("cpu", "cuda")
+
+
+def checked_device(device: Any) -> str:
+    """The device by name, a GPU only where torch sees one."""
+    if not isinstance(device, str) or device not in DEVICES:
+        raise ValueError(f"device must be 'cpu' or 'cuda', got {device!r}")
+    if device == "cuda":
+        try:
+            import torch
+        except ModuleNotFoundError as missing:
+            raise ModuleNotFoundError(
+                "device='cuda' needs torch, which is not installed; pip install 'regard[nn]' brings it", name="torch"
+            ) from missing
+        if not torch.cuda.is_available():
+            raise ValueError("device='cuda', but torch sees no GPU here; use device='cpu'")
+    return device
 
 
 def query_array(estimator: Any, X: Any) -> Array:

@@ -51,6 +51,7 @@ class KernelPooling(KeyPooling):
         engine: str = "auto",
         tol: float | None = None,
         random_state: Any = None,
+        device: str = "cpu",
     ) -> None:
         self.kernel = kernel
         self.bandwidth = bandwidth
@@ -60,6 +61,7 @@ class KernelPooling(KeyPooling):
         self.engine = engine
         self.tol = tol
         self.random_state = random_state
+        self.device = device
 
     @property
     def attention_score_(self) -> Radial:
@@ -213,7 +215,7 @@ class KernelPooling(KeyPooling):
             degree=self._DEGREE,
             ridge=self._ridge,
             sample_weight=self.sample_weight_,
-            engine=self.engine,
+            engine=self._engine,
             tol=self.tol,
         )
 
@@ -273,7 +275,7 @@ class KernelPooling(KeyPooling):
             "classes": classes,
             "sample_weight": sample_weight,
             "groups": groups,
-            "engine": self.engine,
+            "engine": self._engine,
         }
         # By powers of two, so that no feature is too large or too small to be squared, and nothing is rounded. The
         # notes' steps are in the units of X.

@@ -23,7 +23,7 @@ class LocalLinearRegressor(LearningRegressor, KernelPooling):
     ----------
     ridge : λ ≥ 0, or "loo" to learn it with the bandwidth. 0 is the plain local line, which follows the rows in reach
         wherever they point; a large λ is the weighted mean of ``NadarayaWatsonRegressor``.
-    kernel, bandwidth, metric, optimizer, empty, engine, tol, random_state : as in ``NadarayaWatsonRegressor``.
+    kernel, bandwidth, metric, optimizer, empty, engine, tol, random_state, device : as in ``NadarayaWatsonRegressor``.
 
     Attributes
     ----------
@@ -52,8 +52,9 @@ class LocalLinearRegressor(LearningRegressor, KernelPooling):
         engine: str = "auto",
         tol: float | None = None,
         random_state: Any = None,
+        device: str = "cpu",
     ) -> None:
-        super().__init__(kernel, bandwidth, metric, optimizer, empty, engine, tol, random_state)
+        super().__init__(kernel, bandwidth, metric, optimizer, empty, engine, tol, random_state, device)
         self.ridge = ridge
 
     def slopes(self, X: Any) -> Array:

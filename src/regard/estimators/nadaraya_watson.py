@@ -40,6 +40,8 @@ class NadarayaWatsonRegressor(LearningRegressor, KernelPooling):
     tol : share of its attention mass a query may lose, see ``regard.pool``.
     random_state : seed of the random w that "sgd" starts from, and of the rows looked at beyond 20,000; None always
         looks at the same.
+    device : "cpu", or "cuda" to learn and to answer on a GPU by the fused programs; which rows were looked at is still
+        computed on the CPU. Needs torch and Triton.
 
     Attributes
     ----------
@@ -68,8 +70,9 @@ class NadarayaWatsonClassifier(LearningClassifier, KernelPooling):
 
     Parameters
     ----------
-    kernel, bandwidth, metric, optimizer, engine, tol, random_state : as in ``NadarayaWatsonRegressor``. "loo" goes by
-        the log-loss of left-out probabilities, with a pinch of the class frequencies; "gcv" and "aicc" are for numbers.
+    kernel, bandwidth, metric, optimizer, engine, tol, random_state, device : as in ``NadarayaWatsonRegressor``. "loo"
+        goes by the log-loss of left-out probabilities, with a pinch of the class frequencies; "gcv" and "aicc" are for
+        numbers.
     empty : "nearest", "prior", "nan" or "raise"
         What a row of X gets with no training row in reach: the nearest one's class with a warning, the class
         frequencies with a warning, NaN probabilities (``predict`` is then an error), or an error.

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from regard.nn.inputs import Inputs, prepared
+from regard.nn.large import fused
 from regard.nn.masks import Lengths
 from regard.nn.precision import full_precision, widened
 from regard.nn.softmaxes import Normalise, normalised, softmax
@@ -44,7 +45,11 @@ class AttentionPooling(nn.Module):
     dropout : share of the weights set to zero in training; the others grow to make up for it.
     normalise : ``softmax``, ``sparsemax`` or ``entmax15``, or a function that does as they do.
 
-    *Empty rows*: zeros, with gradients of zero. *Cost*: that of the score, and O(Q·K·P) time and O(Q·K) memory.
+    Large problems with a score of this module go through ``regard.tensors.fused_pool``, unless weights are asked for or
+    some are dropped; there is no gradient of a gradient then.
+
+    *Empty rows*: zeros, with gradients of zero. *Cost*: that of the score, and O(Q·K·P) time; O(Q·K) memory, where the
+    problem is large O((Q + K)·(d + P)).
 
     >>> import torch
     >>> from regard.nn import GaussianScore
@@ -86,6 +91,11 @@ class AttentionPooling(nn.Module):
         were before dropout. A query that may attend to NaN or infinity gets NaN; behind a mask they have no effect.
         """
         inputs = prepared(queries, keys, values, valid_lens, attn_mask)
+        dropping = self.training and self.dropout.p > 0.0
+        if not need_weights and not dropping and self.normalise is softmax:
+            output = fused(self.score, inputs)
+            if output is not None:
+                return output
         attended = attend(self.score, inputs, self.normalise, self.dropout)
         return attended if need_weights else attended.output
 

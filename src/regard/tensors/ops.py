@@ -1,0 +1,211 @@
+"""Two torch operators, ``regard::pool`` and ``regard::pool_backward``: opaque to autograd and to torch.compile.
+
+On CUDA they launch the Triton programs, on a CPU the compiled programs of the tiled and pruned engines. Saved for the
+backward pass: inputs, output, and peak and mass of every query. A backward of the backward is an error.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from regard.engines import batches, products
+from regard.engines.launch import Attended
+from regard.engines.lay import ADDITIVE, DOT, Tensor, Who
+from regard.partial import Partial, finish
+from regard.problem import Problem, build, mean_adjoint
+from regard.runner import run_moments, run_pullback
+from regard.scores import RADIAL, Additive, DotProduct, Score
+
+_SIDES = "Tensor query, Tensor key, Tensor value, Tensor w, int code, "
+_WHO = "Tensor? mask, Tensor? bias, Tensor? lens, Tensor? query_labels, Tensor? key_labels, Tensor? log_weight"
+_NAMES = ("query", "key", "value", "w")
+_KERNELS = {score.kernel.code: score for score in RADIAL.values()}
+
+
+def on_programs(query: Tensor) -> bool:
+    """Whether the Triton programs compute this."""
+    return query.is_cuda
+
+
+def _by(code: int) -> Any:
+    """The module that knows this score."""
+    return products if code >= products.GAUSSIAN_ROWS else batches
+
+
+def _real(query: Tensor) -> torch.dtype:
+    return torch.promote_types(query.dtype, torch.float32)
+
+
+def _state_dtype(query: Tensor) -> torch.dtype:
+    """The compiled programs of a CPU keep peak and mass in float64, whatever they compute in."""
+    return _real(query) if on_programs(query) else torch.float64
+
+
+@torch.library.custom_op("regard::pool", mutates_args=(), schema=f"({_SIDES}{_WHO}) -> (Tensor, Tensor, Tensor)")
+def pool_op(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *who: Tensor | None) -> Any:
+    """output (B, Q, P), logsumexp (B, Q) and state (B, 2, Q): peak and mass of every query.
+
+    query (B, Q, d), key (B, K, d), value (B, K, P), of one dtype, float32 or float64, or half for dot products by rows;
+    a batch of 1 is shared. w and code as in ``engines.batches`` and ``engines.products``. Output is float32 at least.
+    """
+    if on_programs(query):
+        found = _by(code).averages(code, query, key, value, w, _who(*who))
+        return found.output, found.logsumexp, found.state[:, :, : query.shape[1]].contiguous()
+    return _pool_numpy(query, key, value, w, code, *who)
+
+
+@pool_op.register_fake
+def _(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *who: Tensor | None) -> Any:  # noqa: ARG001
+    batch = _batch(query, key, value, *who)
+    return (
+        query.new_empty(batch, query.shape[1], value.shape[2], dtype=_real(query)),
+        query.new_empty(batch, query.shape[1], dtype=_real(query)),
+        query.new_empty(batch, 2, query.shape[1], dtype=_state_dtype(query)),
+    )
+
+
+@torch.library.custom_op(
+    "regard::pool_backward",
+    mutates_args=(),
+    schema=f"({_SIDES}{_WHO}, Tensor output, Tensor state, Tensor grad_output, Tensor grad_logsumexp, bool[] want) "
+    "-> (Tensor, Tensor, Tensor, Tensor)",
+)
+def pool_backward_op(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *rest: Any) -> Any:
+    """Gradients of query, key, value and w; empty where not wanted."""
+    *who, output, state, grad_output, grad_logsumexp, want = rest
+    names = frozenset(name for name, wanted in zip(_NAMES, want, strict=True) if wanted)
+    if on_programs(query):
+        found = Attended(output, grad_logsumexp, state)
+        part = _by(code).gradients(code, query, key, value, w, _who(*who), found, grad_output, grad_logsumexp, names)
+        grads = part._asdict()
+    else:
+        grads = _pull_numpy(query, key, value, w, code, who, output, state, grad_output, grad_logsumexp, names)
+    sizes = dict(zip(_NAMES, (query, key, value, w), strict=True))
+    return tuple(
+        grads[n].to(sizes[n].dtype).reshape(sizes[n].shape).contiguous() if n in names else sizes[n].new_empty(0)
+        for n in _NAMES
+    )
+
+
+@pool_backward_op.register_fake
+def _(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *rest: Any) -> Any:  # noqa: ARG001
+    given = (query, key, value, w)
+    return tuple(x.new_empty(x.shape if want else 0) for x, want in zip(given, rest[-1], strict=True))
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    query, key, value, w, ctx.code, *who = inputs
+    ctx.save_for_backward(query, key, value, w, *who, output[0], output[2])
+
+
+def _backward(ctx: Any, grad_output: Tensor, grad_logsumexp: Tensor, _: Tensor) -> tuple[Any, ...]:
+    query, key, value, w, *who, output, state = ctx.saved_tensors
+    want = list(ctx.needs_input_grad[:4])
+    grads = pool_backward_op(
+        query, key, value, w, ctx.code, *who, output, state, grad_output.contiguous(), grad_logsumexp.contiguous(), want
+    )
+    return (*(grad if wanted else None for grad, wanted in zip(grads, want, strict=True)), *[None] * 7)
+
+
+def _no_second(ctx: Any, *grads: Tensor) -> Any:
+    raise NotImplementedError(
+        "fused pooling has no second derivatives: differentiate twice through plain torch, such as regard.nn's "
+        "modules with need_weights=True"
+    )
+
+
+pool_op.register_autograd(_backward, setup_context=_setup)
+pool_backward_op.register_autograd(_no_second)
+
+
+def _who(
+    mask: Tensor | None,
+    bias: Tensor | None,
+    lens: Tensor | None,
+    query_labels: Tensor | None,
+    key_labels: Tensor | None,
+    log_weight: Tensor | None,
+) -> Who:
+    labels = None if query_labels is None or key_labels is None else (query_labels, key_labels)
+    return Who(mask, bias, lens, labels, log_weight)
+
+
+def _batch(*parts: Tensor | None) -> int:
+    return max(int(part.shape[0]) for part in parts if part is not None)
+
+
+# ---- on a CPU, one member of the batch after another
+
+
+def _problem(code: int, query: Tensor, key: Tensor, value: Tensor, w: Tensor, who: tuple[Any, ...]) -> Problem:
+    """One member of a batch as the engines know it."""
+    mask, bias, lens, query_labels, key_labels, log_weight = (None if part is None else part.numpy() for part in who)
+    score: Score
+    if code == DOT:
+        score = DotProduct(w.numpy() * np.sqrt(max(query.shape[1], 1)))
+    elif code == ADDITIVE:
+        eye = np.eye(len(w))
+        score = Additive(eye, eye, w.numpy())
+    else:
+        score = _KERNELS[code](w.numpy())
+    if lens is not None:
+        valid = np.arange(len(key)) < lens[:, None]
+        mask = valid if mask is None else mask & valid
+    if bias is not None:
+        mask = bias if mask is None else np.where(mask, bias, -np.inf)
+    weight = None if log_weight is None else np.exp(log_weight)
+    exclude = None if query_labels is None or key_labels is None else (query_labels, key_labels)
+    return build(
+        query.numpy(), key.numpy(), value.numpy(), score, mask=mask, sample_weight=weight, exclude=exclude, tol=0.0
+    )
+
+
+def _members(batch: int, *parts: Tensor | None) -> Any:
+    for b in range(batch):
+        yield tuple(None if part is None else part[b if part.shape[0] > 1 else 0] for part in parts)
+
+
+def _pool_numpy(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *who: Tensor | None) -> Any:
+    batch, found = _batch(query, key, value, *who), []
+    for q, k, v, *whom in _members(batch, query, key, value, *who):
+        problem = _problem(code, q, k, v, w, tuple(whom))
+        partial, limit = run_moments(problem, "auto")
+        output, logsumexp = finish(partial)
+        # What a limit stands for moves with nothing: no mass means no gradient.
+        state = np.stack([np.where(partial.mass > 0.0, partial.peak, 0.0), np.where(limit, 0.0, partial.mass)])
+        found.append(
+            (output, np.where(limit, np.finfo(query.numpy().dtype).min, logsumexp + problem.weight_shift), state)
+        )
+    averages, logs, states = (torch.from_numpy(np.stack(part)) for part in zip(*found, strict=True))
+    return averages.to(query.dtype), logs.to(query.dtype), states
+
+
+def _pull_numpy(
+    query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, who: list[Any], output: Tensor, state: Tensor,
+    grad_output: Tensor, grad_logsumexp: Tensor, want: frozenset[str],
+) -> dict[str, Tensor]:  # fmt: skip
+    batch = _batch(query, key, value, *who)
+    given = {"query": query, "key": key, "value": value, "w": w}
+    total = {name: np.zeros(given[name].shape) for name in want}
+    parts = _members(batch, query, key, value, output, state, grad_output, grad_logsumexp, *who)
+    for b, (q, k, v, o, s, go, gl, *whom) in enumerate(parts):
+        problem = _problem(code, q, k, v, w, tuple(whom))
+        peak, mass = s.numpy().astype(np.float64)
+        rows = np.flatnonzero(mass > 0.0)
+        partial = Partial(np.where(mass > 0.0, peak, -np.inf)[rows], mass[rows], o.numpy().astype(np.float64)[rows])
+        adjoint = mean_adjoint(partial, o.numpy()[rows], go.numpy()[rows], gl.numpy()[rows])
+        found = run_pullback(problem.take(rows), "auto", partial, adjoint, want)
+        for name in want:
+            grad, at = getattr(found, name), total[name]
+            if name == "w":
+                root = np.sqrt(max(q.shape[1], 1))
+                # Radial scores take |w|, dot products divide by the root of d.
+                at += grad[2] if code == ADDITIVE else grad * root if code == DOT else grad * np.sign(w.numpy())
+                continue
+            place = at[b if at.shape[0] > 1 else 0]
+            keys = slice(None) if problem.kept is None else problem.kept
+            place[rows if name == "query" else keys] += grad
+    return {name: torch.from_numpy(grad).to(given[name].dtype) for name, grad in total.items()}

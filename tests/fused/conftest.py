@@ -1,0 +1,58 @@
+"""Triton programs on a CPU: interpreted, at small shapes (bfloat16 products cannot be; benchmarks/gpu.py has them)."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+import torch
+
+# Read when the programs are first imported, and nothing above imports them.
+os.environ["TRITON_INTERPRET"] = "1"
+
+
+_patched = set()
+
+
+@pytest.fixture(autouse=True)
+def _steady():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    # The interpreter computes rows that only fill a tile, and lanes of a branch not taken.
+    with np.errstate(all="ignore"):
+        yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def programs(monkeypatch):
+    """Tensors on a CPU go to the Triton programs, however few they are."""
+    pytest.importorskip("triton")
+    from triton.runtime import interpreter
+
+    import regard.tensors
+    import regard.tensors.ops
+    import regard.tensors.route
+
+    monkeypatch.setattr(regard.tensors, "SMALL", -1)
+    monkeypatch.setattr(regard.tensors.ops, "on_programs", lambda query: True)
+    monkeypatch.setattr(regard.tensors.route, "on_programs", lambda query: True)
+
+    def call(self, *args, **kwargs):
+        # A launch patches what all functions share: each need not do so again at every call, half of all time.
+        if self.fn not in _patched:
+            interpreter._patch_lang(self.fn)
+            _patched.add(self.fn)
+        return self.rewrite()(*args, **kwargs)
+
+    monkeypatch.setattr(interpreter.InterpretedFunction, "__call__", call)
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Tensors on a CPU go to the compiled programs of the tiled engine, however few they are."""
+    import regard.tensors
+
+    monkeypatch.setattr(regard.tensors, "SMALL", -1)

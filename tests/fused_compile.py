@@ -1,0 +1,99 @@
+"""Compiles the Triton programs of some calls for an H200, on any machine: the interpreter cannot tell what compiles.
+
+Run as a script, in a process that does not interpret; the arguments name the calls.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+N = 256
+
+
+class Device:
+    """As much of a driver as compiling needs."""
+
+    def get_current_target(self) -> Any:
+        from triton.backends.compiler import GPUTarget
+
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+def compile_only() -> list[str]:
+    """From here on launches only compile; their names are kept."""
+    from triton.runtime import driver
+    from triton.runtime.jit import JITFunction
+
+    driver.set_active(Device())
+    run, names = JITFunction.run, []
+
+    def warm(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        names.append(self.fn.__name__)
+        return run(self, *args, grid=grid, warmup=True, **kwargs)
+
+    JITFunction.run = warm
+    return names
+
+
+def calls() -> dict[str, Any]:
+    import torch
+
+    from regard.engines import batches, launch, products
+    from regard.engines.lay import Who, radial_form
+
+    labels = torch.arange(N)[None]
+    every = Who(
+        mask=torch.ones(1, N, N, dtype=torch.bool),
+        lens=torch.full((1, N), 5),
+        labels=(labels, labels),
+        log_weight=torch.zeros(1, N, dtype=torch.float64),
+    )
+    wanted = frozenset({"query", "key", "value", "w"})
+
+    def both(module: Any, code: int, d: int, P: int, who: Who, dtype: Any = torch.float32, per: bool = False) -> None:
+        query, key, value = (torch.zeros(1, N, c, dtype=dtype) for c in (d, d, P))
+        real = torch.promote_types(dtype, torch.float32)
+        w = torch.ones(d, dtype=real) if per else torch.tensor(0.5, dtype=real)
+        found = module.averages(code, query, key, value, w, who)
+        grad, height = torch.zeros(1, N, P, dtype=real), torch.zeros(1, N, dtype=real)
+        module.gradients(code, query, key, value, w, who, found, grad, height, wanted)
+
+    def lines() -> None:
+        query, key, value = (torch.zeros(1, N, c, dtype=torch.float64) for c in (3, 3, 2))
+        form, state = radial_form(query, key, torch.ones(3, dtype=torch.float64), 0), torch.zeros(1, 2, N).double()
+        launch.spread(form, value, every, state, 2)
+        for mirror in (False, True):
+            launch.pull(form, value, every, state, value, state[:, 0], torch.zeros(1, N, 3, 4).double(), mirror=mirror)
+
+    return {
+        "gaussian": lambda: both(batches, 0, 3, 1, Who()),
+        "additive": lambda: both(batches, 10, 4, 1, Who(), per=True),
+        "gaussian, per feature": lambda: both(batches, 0, 8, 2, every, per=True),
+        "gaussian, many features": lambda: both(batches, 0, 20, 9, every, per=True),
+        "gaussian, double": lambda: both(batches, 0, 3, 1, every, torch.float64),
+        "tricube": lambda: both(batches, 7, 3, 1, every),
+        "cosine, biased": lambda: both(batches, 8, 3, 1, every._replace(bias=torch.zeros(1, N, N))),
+        "dot product": lambda: both(batches, 9, 3, 1, every),
+        "additive, masked": lambda: both(batches, 10, 40, 2, every, per=True),
+        "additive, double": lambda: both(batches, 10, 20, 1, every, torch.float64, per=True),
+        "additive, many columns": lambda: both(batches, 10, 8, 9, every, per=True),
+        "gaussian rows": lambda: both(products, 16, 8, 1, every),
+        "gaussian rows, many columns": lambda: both(products, 16, 64, 20, every),
+        "dot rows": lambda: both(products, 17, 64, 64, every),
+        "dot rows, half": lambda: both(products, 17, 64, 64, every, torch.bfloat16),
+        "lines": lines,
+    }
+
+
+if __name__ == "__main__":
+    names = compile_only()
+    for name in sys.argv[1:]:
+        calls()[name]()
+        print(name, len(names))
