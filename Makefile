@@ -18,7 +18,7 @@ $(VENV)/made:
 
 # What the command needs, and on top of it what the tests need.
 $(VENV)/command: $(VENV)/made pyproject.toml constraints.txt
-	$(PIP) -c constraints.txt -e '.[cli]'
+	$(PIP) -c constraints.txt -e '.[cli,nn]'
 	touch $@
 
 $(VENV)/tests: $(VENV)/command

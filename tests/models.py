@@ -23,6 +23,10 @@ QUERIES = rng.normal(size=(15, 3))
 NUMBERS, PAIRS = rng.normal(size=40), rng.normal(size=(40, 2))
 FRAME = pandas.DataFrame(X, columns=["a", "b", "c"])
 MODELS = {
+    "attention": lambda: regard.AttentionRegressor("additive", hidden_size=4, max_iter=1, random_state=0).fit(
+        FRAME, NUMBERS
+    ),
+    "deep kernel": lambda: regard.AttentionRegressor(embed="mlp", max_iter=1, random_state=0).fit(X, PAIRS),
     "average": lambda: regard.AveragePoolingRegressor().fit(X, NUMBERS),
     "nearest": lambda: regard.NearestKeyRegressor().fit(X, NUMBERS),
     "number": lambda: regard.NadarayaWatsonRegressor(bandwidth=0.7).fit(X, NUMBERS),

@@ -7,12 +7,12 @@ import re
 import numpy as np
 
 NAMES = ["cues", "average", "hard", "soft", "kernel", "heatmap", "batch", "softmax", "moredata"]
-NAMES += ["learned", "sharper", "diagnosis", "edges", "growth", "shapes", "homes"]
+NAMES += ["learned", "sharper", "diagnosis", "edges", "growth", "shapes", "scoring", "homes"]
 # Figures of each station, in the order of the page; most have one, named like the station.
 FIGURES = [
     (number, figure)
     for number, name in enumerate(NAMES, 1)
-    for figure in {"learned": ["loss", "learned"]}.get(name, [name])
+    for figure in {"learned": ["loss", "learned"], "scoring": ["curves", "weights", "losses"]}.get(name, [name])
 ]
 CJK = re.compile(r"[\u4e00-\u9fff]")
 

@@ -25,6 +25,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 
 from regard.estimators import (
+    AttentionRegressor,
     AveragePoolingRegressor,
     KernelClassifier,
     KernelRegressor,
@@ -43,11 +44,13 @@ ESTIMATORS = [
     LocalLinearRegressor(),
     KernelRegressor(),
     KernelClassifier(),
+    AttentionRegressor(max_iter=2, random_state=0),
+    AttentionRegressor("dot", "mlp", hidden_size=8, embed_size=2, max_iter=2, learning_rate=0.02, early_stopping=True),
     NadarayaWatsonRegressor(kernel="laplace", bandwidth="silverman", engine="reference"),
     NadarayaWatsonRegressor(kernel="triweight", bandwidth=5.0, empty="raise"),
     NadarayaWatsonClassifier(kernel="triweight", bandwidth=5.0, empty="prior"),
 ]
-every_estimator = pytest.mark.parametrize("estimator", ESTIMATORS[:7], ids=lambda e: type(e).__name__)
+every_estimator = pytest.mark.parametrize("estimator", ESTIMATORS[:8], ids=lambda e: type(e).__name__)
 
 X = np.random.default_rng(0).normal(size=(40, 3))
 Y = np.sin(X[:, 0]) + X[:, 1]

@@ -20,6 +20,7 @@ _PUBLIC = {
     "attention_weights": "regard.pooling",
     "explain_plan": "regard.pooling",
     "pool": "regard.pooling",
+    "AttentionRegressor": "regard.estimators",
     "AveragePoolingRegressor": "regard.estimators",
     "KernelClassifier": "regard.estimators",
     "KernelRegressor": "regard.estimators",

@@ -33,6 +33,7 @@ FORMAT = "regard-model"
 VERSION = 1
 # Only these classes of ``regard`` are ever made from a file.
 KINDS = (
+    "AttentionRegressor",
     "AveragePoolingRegressor",
     "KernelClassifier",
     "KernelRegressor",
@@ -45,6 +46,7 @@ KINDS = (
 RECORDS = {
     "Head": "regard.bandwidth.heads",
     "HeadSearch": "regard.bandwidth.heads",
+    "History": "regard.estimators.attention",
     "NeighbourSearch": "regard.bandwidth.adaptive",
     "Scaling": "regard.bandwidth.scaling",
     "Search": "regard.bandwidth.search",
@@ -94,21 +96,23 @@ def save(model: Any, path: PathLike, *, metadata: Mapping[str, Any] | None = Non
         file.write(digest)
 
 
-def load(path: PathLike) -> Any:
+def load(path: PathLike, *, embed: Any = None) -> Any:
     """The estimator that ``save`` wrote; it predicts the same to the last bit.
+
+    embed : for an ``AttentionRegressor`` whose module is of a class of your own, one made in the same way.
 
     Raises StoreError for a file that is damaged, cut short, of a newer format, or not a model at all.
     """
-    return load_with_metadata(path).model
+    return load_with_metadata(path, embed=embed).model
 
 
-def load_with_metadata(path: PathLike) -> Saved:
+def load_with_metadata(path: PathLike, *, embed: Any = None) -> Saved:
     """The estimator, the metadata saved with it, and the version of regard that wrote it. Raises as ``load``."""
     with open_regular(path, StoreError) as file:
         _check_seal(file, path)
         try:
             with zipfile.ZipFile(file) as archive:
-                return _read(archive, os.fstat(file.fileno()).st_size, path)
+                return _read(archive, os.fstat(file.fileno()).st_size, path, embed)
         except StoreError:
             raise
         except (
@@ -141,7 +145,7 @@ def _describe(model: Any, metadata: Mapping[str, Any]) -> tuple[dict[str, Any], 
         "version": VERSION,
         "regard": import_module("regard").__version__,
         "kind": kind,
-        "parameters": packer.named("parameters", model.get_params(deep=False)),
+        "parameters": packer.named("parameters", getattr(model, "_plain_params", model.get_params)(deep=False)),
         "fitted": packer.named("fitted", fitted),
         "metadata": packer.pack("metadata", dict(metadata)),
         "members": {},
@@ -260,7 +264,7 @@ def _check_seal(file: BinaryIO, path: PathLike) -> None:
         raise StoreError(f"{path}: cannot be read ({reason.strerror})") from None
 
 
-def _read(archive: zipfile.ZipFile, size: int, path: PathLike) -> Saved:
+def _read(archive: zipfile.ZipFile, size: int, path: PathLike, embed: Any) -> Saved:
     # The seal tells accidents, not intent: whoever made this file could have sealed anything.
     members = {info.filename: info for info in archive.infolist()}
     if len(members) != len(archive.infolist()):
@@ -285,6 +289,13 @@ def _read(archive: zipfile.ZipFile, size: int, path: PathLike) -> Saved:
             setattr(model, name, value)
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as reason:
         raise _damaged(path, f"{type(reason).__name__}: {reason}") from None
+    try:
+        if hasattr(model, "_rebuild"):
+            model._rebuild(embed)
+        elif embed is not None:
+            raise ValueError(f"embed is for an AttentionRegressor, and this is a {description['kind']}")
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as reason:
+        raise StoreError(f"{path}: {reason}") from None
     return Saved(model, metadata, str(description["regard"]))
 
 

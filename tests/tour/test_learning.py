@@ -9,7 +9,7 @@ import pytest
 
 from regard.data import houses, notes, notes_truth
 from regard.tour.station import Visit
-from regard.tour.stations import STATIONS, growth
+from regard.tour.stations import STATIONS, growth, scoring
 from regard.tour.stations.shapes import rippled
 from story import NAMES, attention, error, left_out
 
@@ -198,6 +198,32 @@ def test_shapes_of_w(answers):
         said.append(f"{loss:.3f}")
     assert f"{said[0]} with a scalar w (1 parameter), {said[1]} with a vector (2) and {said[2]}" in answers["shapes"]
     assert float(said[2]) < float(said[1]) < float(said[0])
+
+
+def test_three_scoring_functions(answers, data):
+    from regard import AttentionRegressor
+
+    said = answers["scoring"]
+    model = AttentionRegressor(max_iter=10, learning_rate=0.03, random_state=0)
+    w = float(model.fit(data.x_train[:, None], data.y_train).w_[0])
+    mean, gaussian = error(data.y_train.mean(), data.y_truth), error(_predicted(data, w), data.y_truth)
+    additive, dot = map(float, re.search(r"([\d.]+) \(additive\) and ([\d.]+) \(dot", said).groups())
+    assert f"miss the truth by {gaussian:.3f} (Gaussian), {additive:.3f} (additive)" in said
+    loss = _squares(data, w) / 50 / data.y_train.var()
+    assert f"the mean misses by {mean:.3f}. Their left-out losses end at {loss:.3f}, " in said
+    assert gaussian < additive < dot < mean
+    assert float(re.search(r"the dot product misses by ([\d.]+)\.$", said).group(1)) < 0.5 * dot
+
+
+def test_without_torch_the_station_says_so(data, monkeypatch):
+    def missing(*_):
+        raise ModuleNotFoundError("no torch", name="torch")
+
+    monkeypatch.setattr(scoring, "learned", missing)
+    told = _told("scoring", data)
+    assert told.drawings == ()
+    assert "torch, which is not installed here. pip install 'regard[nn]'" in told.answer.en
+    assert "没有安装" in told.answer.zh
 
 
 def test_house_prices(answers):

@@ -5,6 +5,7 @@ in reach. One implementation (``base``), thin names.
 """
 
 from regard.estimators.attend import Attention
+from regard.estimators.attention import AttentionRegressor
 from regard.estimators.average import AveragePoolingRegressor
 from regard.estimators.heads import KernelClassifier, KernelRegressor
 from regard.estimators.local_linear import LocalLinearRegressor
@@ -13,6 +14,7 @@ from regard.estimators.nearest import NearestKeyRegressor
 
 __all__ = [
     "Attention",
+    "AttentionRegressor",
     "AveragePoolingRegressor",
     "KernelClassifier",
     "KernelRegressor",

@@ -16,6 +16,7 @@ from regard.tour.stations import (
     kernel,
     learned,
     moredata,
+    scoring,
     shapes,
     sharper,
     soft,
@@ -38,5 +39,6 @@ STATIONS: tuple[Station, ...] = (
     edges.STATION,
     growth.STATION,
     shapes.STATION,
+    scoring.STATION,
     homes.STATION,
 )

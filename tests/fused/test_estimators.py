@@ -1,0 +1,69 @@
+"""Estimators on a device: the same answers as on the CPU, and clear words where there is none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+
+import regard
+from regard.engines import fused, told
+from regard.estimators import base
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(30, 2))
+Y = np.sin(X[:, 0]) + 0.1 * RNG.normal(size=30)
+AT = X[:9] * 1.1
+MODELS = [
+    regard.NadarayaWatsonRegressor(bandwidth=0.5),
+    regard.NadarayaWatsonRegressor(metric="scalar"),
+    regard.NadarayaWatsonClassifier(bandwidth=[0.5, 2.0]),
+    regard.LocalLinearRegressor(bandwidth=0.8, ridge=0.01),
+]
+
+
+@pytest.fixture
+def on_device(monkeypatch, programs):
+    """The interpreter stands in for a GPU."""
+    monkeypatch.setattr(base, "checked_device", lambda device: device)
+    for module in (fused, told):
+        monkeypatch.setattr(module, "device", lambda: torch.device("cpu"))
+
+
+@pytest.mark.usefixtures("on_device", "light_search")
+@pytest.mark.parametrize("model", MODELS, ids=repr)
+def test_the_same_answers(model, monkeypatch):
+    asked, attend = [], fused.attend
+    monkeypatch.setattr(fused, "attend", lambda *given: asked.append(1) or attend(*given))
+    target = Y > 0.0 if isinstance(model, regard.NadarayaWatsonClassifier) else Y
+    there = clone(model).set_params(device="cuda").fit(X, target)
+    model.fit(X, target)
+    answers = (lambda m: m.predict_proba(AT)) if hasattr(model, "predict_proba") else (lambda m: m.predict(AT))
+    assert np.allclose(answers(there), answers(model), rtol=1e-9, atol=1e-9)
+    assert asked
+    count = len(asked)
+    assert np.allclose(there.attend(AT), model.attend(AT), rtol=1e-9, atol=1e-12)
+    assert len(asked) == count
+
+
+@pytest.mark.usefixtures("on_device")
+def test_a_deep_kernel_answers_there():
+    here = regard.AttentionRegressor(max_iter=1, random_state=0).fit(X, Y)
+    there = regard.AttentionRegressor(max_iter=1, random_state=0).fit(X, Y).set_params(device="cuda")
+    assert np.allclose(there.predict(AT), here.predict(AT), rtol=1e-9)
+
+
+@pytest.mark.parametrize("make", [regard.KernelRegressor, regard.KernelClassifier, regard.NadarayaWatsonRegressor])
+def test_words(make):
+    with pytest.raises(ValueError, match="device must be 'cpu' or 'cuda', got 'gpu'"):
+        make(device="gpu").fit(X, Y > 0.0)
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="device='cuda', but torch sees no GPU here; use device='cpu'"):
+            make(device="cuda").fit(X, Y > 0.0)
+
+
+@pytest.mark.usefixtures("on_device")
+def test_an_engine_for_the_cpu_is_an_error():
+    with pytest.raises(ValueError, match="device='cuda' is for engine 'auto' or 'fused', got engine='tiled'"):
+        regard.NadarayaWatsonRegressor(device="cuda", engine="tiled").fit(X, Y)
