@@ -16,7 +16,7 @@ LONGEST = 400
 # Rooms from top to bottom; a room may import itself and what stands in lower lines.
 LEVELS = [
     {"cli"},
-    {"tour"},
+    {"tour", "play", "reporting"},
     {"plot"},
     {"store"},
     {"estimators"},
@@ -37,7 +37,7 @@ LEVELS = [
 ]
 LEVEL = {room: number for number, rooms in enumerate(LEVELS) for room in rooms}
 # Outside the ladder: programs are the engines' own, data stands at the bottom and serves everybody above pooling.
-OTHERS = {"programs", "data"}
+OTHERS = {"programs", "data", "text"}
 
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path

@@ -29,6 +29,7 @@ _PUBLIC = {
     "NadarayaWatsonRegressor": "regard.estimators",
     "NearestKeyRegressor": "regard.estimators",
     "load": "regard.store",
+    "report": "regard.reporting",
     "save": "regard.store",
 }
 _MODULES = ("bandwidth", "data", "nn", "plot", "scores")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from regard.data import notes
+from regard.text import LANGUAGES
 from regard.tour import run
-from regard.tour.text import LANGUAGES
 
 
 @pytest.fixture(scope="session")

@@ -9,10 +9,11 @@ from types import SimpleNamespace
 import pytest
 from matplotlib import font_manager
 
-from regard.tour import fonts, guide, page, run
+from regard.plot import fonts
+from regard.text import LANGUAGES, Text
+from regard.tour import guide, page, run
 from regard.tour.station import Told, Visit
 from regard.tour.stations import STATIONS
-from regard.tour.text import LANGUAGES, Text
 from story import CJK, FIGURES
 
 # One worker runs the tour once per language and all these tests read it.

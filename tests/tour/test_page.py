@@ -10,9 +10,9 @@ from html.parser import HTMLParser
 import pytest
 
 from regard.data import notes, notes_truth
+from regard.text import LANGUAGES
 from regard.tour import guide, run
 from regard.tour.stations import STATIONS
-from regard.tour.text import LANGUAGES
 from story import FIGURES, error
 
 # One worker runs the tour once per language and all these tests read it.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.console import say, working
-from regard.cli.inputs import check_distinct, frame, size_in_words
+from regard.cli.inputs import Language, check_distinct, frame, size_in_words
 from regard.cli.progress import learning
 from regard.cli.summary import told
 
@@ -30,6 +30,8 @@ class Fit:
     kernel: str | None
     bandwidth: Bandwidth | None  # None: the estimators that learn everything
     sample_weight: str | None
+    report: str | None
+    lang: str
     force: bool
 
     def run(self) -> None:
@@ -39,6 +41,9 @@ class Fit:
 
         check_output(self.out, self.force, StoreError)
         check_distinct(self.out, self.data)
+        if self.report is not None:
+            check_output(self.report, self.force, StoreError)
+            check_distinct(self.report, self.data)
         with working(f"Reading {self.data}"):
             table = read_table(self.data)
             names = self._features(table)
@@ -52,6 +57,12 @@ class Fit:
         for line in told(model, names, self.target, f"{len(table):,} rows of {table.source}"):
             say(line)
         say(f"saved {self.out} ({size_in_words(self.out)})")
+        if self.report is not None:
+            from regard.reporting import report
+
+            with working(f"Writing {self.report}"):
+                report(model, X, y, self.report, target=self.target, lang=self.lang, force=self.force)
+            say(f"wrote {self.report}: open it in a browser")
 
     def _features(self, table: Table) -> tuple[str, ...]:
         from regard.data import TableError
@@ -104,7 +115,13 @@ def command(
         str | None,
         typer.Option(metavar="COLUMN", help="Column of weights: whole numbers are repetitions, others importances."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the model file if it exists.")] = False,
+    report: Annotated[
+        str | None, typer.Option(metavar="PAGE.html", help="Write a page about the model that anybody can read, too.")
+    ] = None,
+    lang: Annotated[Language, typer.Option(help="Language of the page.")] = Language.en,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the model file, and the page, if they exist.")
+    ] = False,
 ) -> Fit:
     """Learn from a table and save the model.
 
@@ -114,6 +131,8 @@ def command(
     """
     if out == "-":
         raise typer.BadParameter("a model is a file; it cannot go to standard output", param_hint="--out")
+    if report is not None and report in ("-", out):
+        raise typer.BadParameter("the page is a file of its own", param_hint="--report")
     chosen = None if features is None else _names(features)
     for option, given in (("--target", target), ("--sample-weight", sample_weight)):
         if chosen is not None and given in chosen:
@@ -123,7 +142,7 @@ def command(
     if kernel is not None and bandwidth is None:
         raise typer.BadParameter("a kernel of your own needs --bandwidth too, such as loo", param_hint="--kernel")
     width = None if bandwidth is None else _bandwidth(bandwidth)
-    return Fit(data, target, out, chosen, kernel, width, sample_weight, force)
+    return Fit(data, target, out, chosen, kernel, width, sample_weight, report, lang.value, force)
 
 
 def _names(text: str) -> tuple[str, ...]:

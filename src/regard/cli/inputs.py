@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +14,13 @@ from regard.cli.console import working
 if TYPE_CHECKING:
     from regard.data import Table
     from regard.store import Saved
+
+
+class Language(StrEnum):
+    """What ``--lang`` may be."""
+
+    en = "en"
+    zh = "zh"
 
 
 def check_distinct(out: str, *inputs: str) -> None:

@@ -6,18 +6,13 @@ import os
 import secrets
 import shutil
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from regard.cli.console import say, working
-
-
-class Language(StrEnum):
-    en = "en"
-    zh = "zh"
+from regard.cli.inputs import Language
 
 
 @dataclass(frozen=True)

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
-import matplotlib
-from matplotlib.figure import Figure
-
 from regard.data import notes
-from regard.tour import fonts
+from regard.plot.printing import lettered, saved
+from regard.text import LANGUAGES, Text
 from regard.tour.page import Illustration, Stop, page
 from regard.tour.station import Visit
 from regard.tour.stations import STATIONS
-from regard.tour.text import LANGUAGES, Text
-
-# Dots per inch of the PNG files: sharp on a phone and in print, small enough to send.
-DPI = 160
 
 COLUMNS = (Text("Station", "站点"), Text("Question", "问题"), Text("Answer", "答案"))
 
@@ -71,10 +64,7 @@ def run(
         raise NotADirectoryError(f"out must be a folder, got the file {out}")
     stops: list[Stop] = []
     files: dict[Path, bytes] = {}
-    # A reader's own matplotlib settings must not change what the tour looks like, nor the tour theirs.
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        lettering = _letters(lang)
+    with lettered(lang) as lettering:
         visit = Visit(notes(seed=seed), seed, lettering)
         for number, station in enumerate(STATIONS, 1):
             if progress is not None:
@@ -83,8 +73,8 @@ def run(
             pictures = []
             for drawing in told.drawings:
                 name = f"{number:02d}-{drawing.name}"
-                svg = _saved(drawing.figure, "svg")
-                files[Path("figures", f"{name}.png")] = _saved(drawing.figure, "png")
+                svg = saved(drawing.figure, "svg")
+                files[Path("figures", f"{name}.png")] = saved(drawing.figure, "png")
                 files[Path("figures", f"{name}.svg")] = svg
                 pictures.append(Illustration(svg, drawing.caption.said(lang), drawing.wide))
             stops.append(Stop(station, number, told, tuple(pictures)))
@@ -95,22 +85,6 @@ def run(
     )
     headings = (COLUMNS[0].said(lang), COLUMNS[1].said(lang), COLUMNS[2].said(lang))
     return TourResult(out / "index.html", tuple(out / name for name in files), headings, rows)
-
-
-def _letters(lang: str) -> str:
-    """Set matplotlib's fonts and say which language figures can be lettered in."""
-    family = fonts.chinese_family() if lang == "zh" else None
-    matplotlib.rcParams["font.family"] = [fonts.LATIN, family] if family else [fonts.LATIN]
-    # Names inside SVG files come from a hash; salted, the same tour gives the same bytes.
-    matplotlib.rcParams["svg.hashsalt"] = "regard"
-    return lang if family or lang == "en" else "en"
-
-
-def _saved(figure: Figure, kind: str) -> bytes:
-    buffer = BytesIO()
-    metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
-    figure.savefig(buffer, format=kind, dpi=DPI, metadata=metadata)
-    return buffer.getvalue()
 
 
 def _write(out: Path, files: dict[Path, bytes], html: str) -> None:

@@ -11,8 +11,8 @@ from string import Template
 from typing import NamedTuple
 
 from regard import __version__
+from regard.text import Text
 from regard.tour.station import Station, Told
-from regard.tour.text import Text
 
 WORDS = {
     "title": Text("regard: the tour", "regard：导览"),

@@ -11,9 +11,8 @@ from matplotlib.figure import Figure
 
 from regard import attention_weights, pool
 from regard.data import notes, notes_truth
-from regard.plot import plot_kernel_reg, style
+from regard.plot import fonts, plot_kernel_reg, style
 from regard.scores import Gaussian
-from regard.tour import fonts
 from regard.tour.station import Visit
 from regard.tour.stations import cues, moredata
 

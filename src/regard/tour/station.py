@@ -13,7 +13,7 @@ from typing import NamedTuple
 from matplotlib.figure import Figure
 
 from regard.data import NotesData
-from regard.tour.text import Text
+from regard.text import Text
 
 
 @dataclass(frozen=True)

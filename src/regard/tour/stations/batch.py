@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from regard import attention_weights, pool
 from regard.plot import style
 from regard.scores import Gaussian
+from regard.text import Text
 from regard.tour.numbers import scientific
 from regard.tour.station import Drawing, Station, Told, Visit
-from regard.tour.text import Text
 
 
 def tell(visit: Visit) -> Told:

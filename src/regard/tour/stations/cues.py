@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from regard import attention_weights, pool
 from regard.plot import style
 from regard.scores import DotProduct
+from regard.text import Text
 from regard.tour.station import Drawing, Station, Told, Visit
-from regard.tour.text import Text
 
 # Each thing on the desk: how much it catches the eye, how much there is to read, and the words it offers.
 THINGS = (Text("red mug", "红杯子"), Text("phone", "手机"), Text("letter", "信"), Text("novel", "小说"))

@@ -6,9 +6,9 @@ from regard import NadarayaWatsonRegressor, attention_weights
 from regard.inference import Diagnosis
 from regard.plot import show_heatmaps
 from regard.scores import Gaussian
+from regard.text import Text
 from regard.tour.station import Drawing, Station, Told, Visit
 from regard.tour.stations.learned import by_lbfgs
-from regard.tour.text import Text
 
 # Fitted w over the learned one.
 FACTORS = (8.0, 1.0, 1 / 8)

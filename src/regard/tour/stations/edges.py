@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from regard import LocalLinearRegressor
 from regard.data import notes_truth
 from regard.plot import style
+from regard.text import Text
 from regard.tour.numbers import rmse, signed
 from regard.tour.station import Drawing, Station, Told, Visit
 from regard.tour.stations.learned import by_lbfgs
-from regard.tour.text import Text
 
 FINE = np.linspace(0.0, 5.0, 501)
 # How much of the left end the first panel shows.

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from regard import NadarayaWatsonRegressor
 from regard.data import notes
 from regard.plot import style
+from regard.text import Text
 from regard.tour.numbers import rmse, signed
 from regard.tour.station import Drawing, Station, Told, Visit
-from regard.tour.text import Text
 
 SIZES = (50, 100, 200, 400, 800, 1600)
 REPEATS = 5

@@ -11,9 +11,9 @@ from regard import pool
 from regard.data import notes_truth
 from regard.plot import plot_kernel_reg
 from regard.scores import Nearest
+from regard.text import Text
 from regard.tour.numbers import rmse
 from regard.tour.station import Drawing, Station, Told, Visit
-from regard.tour.text import Text
 
 
 def tell(visit: Visit) -> Told:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from regard import attention_weights
 from regard.plot import show_heatmaps
 from regard.scores import Gaussian
+from regard.text import Text
 from regard.tour.numbers import signed
 from regard.tour.station import Drawing, Station, Told, Visit
-from regard.tour.text import Text
 
 
 def tell(visit: Visit) -> Told:

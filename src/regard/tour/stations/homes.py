@@ -13,8 +13,8 @@ from regard.bandwidth import loo_objective
 from regard.data import houses
 from regard.plot import style
 from regard.scores import Gaussian
+from regard.text import Text
 from regard.tour.station import Drawing, Station, Told, Visit
-from regard.tour.text import Text
 
 FEATURES = {
     "area": Text("area", "面积"),

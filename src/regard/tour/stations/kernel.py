@@ -7,8 +7,8 @@ import numpy as np
 from regard import attention_weights
 from regard.plot import style
 from regard.scores import Gaussian
+from regard.text import Text
 from regard.tour.station import Drawing, Station, Told, Visit
-from regard.tour.text import Text
 
 WIDTHS = (0.5, 1.0, 2.0, 4.0)
 QUERY = 2.5

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from regard import NadarayaWatsonRegressor
 from regard.plot import plot_kernel_reg, style
+from regard.text import Text
 from regard.tour.station import Drawing, Station, Told, Visit
-from regard.tour.text import Text
 
 
 def by_the_notes(visit: Visit) -> NadarayaWatsonRegressor:

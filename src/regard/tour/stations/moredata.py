@@ -12,9 +12,9 @@ from regard import pool
 from regard.data import notes, notes_truth
 from regard.plot import style
 from regard.scores import Gaussian
+from regard.text import Text
 from regard.tour.numbers import rmse, signed
 from regard.tour.station import Drawing, Station, Told, Visit
-from regard.tour.text import Text
 
 SIZES = (50, 200, 800, 3200, 12800)
 REPEATS = 10

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from regard import AttentionRegressor
 from regard.plot import plot_kernel_reg, show_heatmaps, style
+from regard.text import Text
 from regard.tour.numbers import rmse
 from regard.tour.station import Drawing, Station, Told, Visit
-from regard.tour.text import Text
 
 SCORES = ("gaussian", "additive", "dot")
 NAMES = (Text("Gaussian", "高斯"), Text("additive", "加性"), Text("dot product", "点积"))
@@ -76,6 +76,8 @@ def _curves(visit: Visit, curves: list[NDArray[Any]]) -> Figure:
         ax.set_title(name.said(visit.lettering))
     for ax in figure.axes[1:]:
         ax.set_ylabel("")
+    # The last panel has room for it.
+    for ax in figure.axes[:-1]:
         legend = ax.get_legend()
         if legend is not None:
             legend.remove()

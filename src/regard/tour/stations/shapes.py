@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from regard import NadarayaWatsonRegressor
 from regard.plot import style
+from regard.text import Text
 from regard.tour.station import Drawing, Station, Told, Visit
-from regard.tour.text import Text
 
 ROWS, NOISE = 150, 0.3
 # Waves per unit of each feature: both matter, the first one more.

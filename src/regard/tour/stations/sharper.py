@@ -8,10 +8,10 @@ from regard import NadarayaWatsonRegressor, attention_weights
 from regard.bandwidth import loo_objective
 from regard.plot import show_heatmaps
 from regard.scores import Gaussian
+from regard.text import Text
 from regard.tour.numbers import rmse
 from regard.tour.station import Drawing, Station, Told, Visit
 from regard.tour.stations.learned import by_lbfgs, by_the_notes
-from regard.tour.text import Text
 
 
 def tell(visit: Visit) -> Told:

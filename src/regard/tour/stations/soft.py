@@ -5,9 +5,9 @@ from __future__ import annotations
 from regard import pool
 from regard.plot import plot_kernel_reg
 from regard.scores import Gaussian, Nearest
+from regard.text import Text
 from regard.tour.numbers import rmse
 from regard.tour.station import Drawing, Station, Told, Visit
-from regard.tour.text import Text
 
 
 def tell(visit: Visit) -> Told:

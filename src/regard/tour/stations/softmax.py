@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from regard import attention_weights
 from regard.plot import style
 from regard.scores import KERNELS, DotProduct, Gaussian
+from regard.text import Text
 from regard.tour.numbers import scientific
 from regard.tour.station import Drawing, Station, Told, Visit
-from regard.tour.text import Text
 
 # The query whose scores and weights are drawn.
 QUERY = 2.0

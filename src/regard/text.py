@@ -1,4 +1,4 @@
-"""Text in every language of the tour, side by side."""
+"""Text in every language of the house, side by side."""
 
 from __future__ import annotations
 

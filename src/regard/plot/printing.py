@@ -1,0 +1,38 @@
+"""Figures for pages that other people open: fonts that are there, the same bytes every time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from regard.plot import fonts
+
+# Dots per inch of PNG files: sharp on a phone and in print, small enough to send.
+DPI = 160
+
+
+@contextmanager
+def lettered(lang: str) -> Iterator[str]:
+    """Matplotlib as it comes, with letters for this language; gives the language that figures can be lettered in.
+
+    A reader's own settings do not change what is drawn inside, nor what is drawn inside theirs.
+    """
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        family = fonts.chinese_family() if lang == "zh" else None
+        matplotlib.rcParams["font.family"] = [fonts.LATIN, family] if family else [fonts.LATIN]
+        # Names inside SVG files come from a hash; salted, the same figure gives the same bytes.
+        matplotlib.rcParams["svg.hashsalt"] = "regard"
+        yield lang if family or lang == "en" else "en"
+
+
+def saved(figure: Figure, kind: str) -> bytes:
+    """The figure as "svg" or "png", without a date."""
+    buffer = BytesIO()
+    metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+    figure.savefig(buffer, format=kind, dpi=DPI, metadata=metadata)
+    return buffer.getvalue()

@@ -1,0 +1,184 @@
+"""What a report says in numbers: a fitted model and rows in, plain numbers out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from regard.bandwidth import Objective
+from regard.estimators.inputs import query_array
+from regard.pooling import pool
+from regard.scores import Gaussian, Nearest
+
+Array = NDArray[Any]
+
+# Rows looked at where there are more: for baselines, and for the picture of attention.
+MOST, SHOWN = 5000, 400
+# Rows of the table of those looked at most.
+FOREMOST = 8
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """How one way to predict did on rows it had not seen."""
+
+    name: str  # "model", "mean" or "nearest"
+    error: float  # root mean squared error, or the log-loss
+    score: float  # R², or the share of right classes
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that the page tells."""
+
+    names: tuple[str, ...]  # of the features
+    classes: tuple[str, ...]  # empty for numbers
+    X: Array  # (n, d)
+    y: Array  # (n,) numbers, or numbers of classes
+    left_out: bool  # whether the answers are those of rows left out; else X is new to the model
+    answer: Array  # (n,) numbers, or (n, classes) probabilities
+    contestants: tuple[Contestant, ...]
+    relevance: Array | None  # (d,)
+    reach: Array | None  # (d,) bandwidths in the features' units
+    shown: Array  # (m,) rows of X in the picture of attention, in the order of ``along``
+    attention: Array  # (m, K)
+    order: Array  # (K,) training rows in the order of ``along``
+    along: int  # the feature that decides most
+    foremost: Array  # training rows looked at most
+    attended: Array  # (len(foremost),) their share of all attention
+    expected: float  # the share that every row would have alike
+
+
+def facts_of(model: Any, X: Any, y: Any) -> Facts:
+    """Look at a fitted model through these rows; those it was fitted to are each answered by the others."""
+    check_is_fitted(model)
+    rows = query_array(model, X).astype(np.float64)
+    target, classes = _target(model, len(rows), y)
+    seen = rows.shape == model.key_.shape and np.array_equal(rows, model.key_.astype(np.float64))
+    if seen and len(rows) == 1:
+        raise ValueError("a report leaves rows out and needs two rows; this model has 1")
+    answer = _left_out(model, target) if seen else np.asarray(_answers(model, X), np.float64)
+    relevance = getattr(model, "feature_relevance_", None)
+    along = 0 if relevance is None else int(np.argmax(relevance))
+    some = np.random.default_rng(0).permutation(len(rows))[:SHOWN]
+    shown = some[np.argsort(rows[some, along], kind="stable")]
+    attention = np.asarray(model.attend(_rows(X, shown)), np.float64)
+    total = attention.mean(axis=0)
+    foremost = np.argsort(-total, kind="stable")[:FOREMOST]
+    reach = None if getattr(model, "bandwidth_", None) is None else np.broadcast_to(model.bandwidth_, rows.shape[1])
+    return Facts(
+        names=_names(model, rows.shape[1]),
+        classes=classes,
+        X=rows,
+        y=target,
+        left_out=seen,
+        answer=answer,
+        contestants=(_judged("model", answer, target), *_baselines(model, rows, target, seen)),
+        relevance=relevance,
+        reach=reach,
+        shown=shown,
+        attention=attention,
+        order=np.argsort(model.key_[:, along], kind="stable"),
+        along=along,
+        foremost=foremost,
+        attended=total[foremost],
+        expected=1.0 / len(model.key_),
+    )
+
+
+def _target(model: Any, rows: int, y: Any) -> tuple[Array, tuple[str, ...]]:
+    """y as numbers, or as numbers of classes with their names."""
+    labels = np.asarray(y)
+    if labels.ndim != 1:
+        raise ValueError(f"a report is about one target: y must have shape ({rows},), got {labels.shape}")
+    if len(labels) != rows:
+        raise ValueError(f"X has {rows} rows but y has {len(labels)}")
+    if not hasattr(model, "classes_"):
+        value = labels.astype(np.float64)
+        if not np.isfinite(value).all():
+            raise ValueError("y must be finite")
+        return value, ()
+    place = {label: i for i, label in enumerate(model.classes_.tolist())}
+    unknown = [label for label in labels.tolist() if label not in place]
+    if unknown:
+        raise ValueError(f"y holds {unknown[0]!r}, which is none of the model's classes")
+    return np.array([place[label] for label in labels.tolist()]), tuple(map(str, model.classes_))
+
+
+def _names(model: Any, width: int) -> tuple[str, ...]:
+    given = getattr(model, "feature_names_in_", None)
+    return tuple(map(str, given)) if given is not None else tuple(f"x{i}" for i in range(width))
+
+
+def _rows(X: Any, rows: Array) -> Any:
+    """Some rows of an array or a dataframe."""
+    frame = nw.from_native(X, pass_through=True)
+    return frame[rows.tolist()].to_native() if isinstance(frame, nw.DataFrame) else np.asarray(X)[rows]
+
+
+def _answers(model: Any, X: Any) -> Any:
+    return model.predict_proba(X) if hasattr(model, "classes_") else model.predict(X)
+
+
+def _left_out(model: Any, target: Array) -> Array:
+    """Every training row as the others answer it."""
+    known = getattr(model, "loo_predictions_", None)
+    if known is not None and not np.isnan(known).any():
+        return np.asarray(known, np.float64)
+    if hasattr(model, "_DEGREE") and hasattr(model, "kernel") and not hasattr(model, "neighbours_"):
+        classes = len(model.classes_) if hasattr(model, "classes_") else None
+        objective = Objective.of(
+            model.key_,
+            model.value_,
+            kernel=model.kernel,
+            degree=model._DEGREE,
+            classes=classes,
+            sample_weight=model.sample_weight_,
+        )
+        answer: Array = objective(np.asarray(model.w_), model._ridge).answer
+        return answer if classes else np.asarray(answer[:, 0])
+    value = _onehot(target, len(model.classes_)) if hasattr(model, "classes_") else target
+    return _others(model.key_, value, model.attention_score_, model.sample_weight_)
+
+
+def _onehot(target: Array, classes: int) -> Array:
+    return np.asarray(np.eye(classes)[target.astype(int)])
+
+
+def _others(key: Array, value: Array, score: Any, weight: Array | None = None) -> Array:
+    labels = np.arange(len(key))
+    pooled = pool(key, key, value, score, sample_weight=weight, exclude=(labels, labels))
+    return np.asarray(pooled.output, np.float64)
+
+
+def _baselines(model: Any, rows: Array, target: Array, seen: bool) -> tuple[Contestant, ...]:
+    """The mean of the others, and the nearest other row in units of each feature's spread."""
+    classes = len(model.classes_) if hasattr(model, "classes_") else 0
+    key, value = model.key_.astype(np.float64), model.value_
+    value = _onehot(value, classes) if classes else value.astype(np.float64)
+    spread = key.std(axis=0)
+    nearest = Nearest(np.where(spread > 0.0, 1.0 / np.where(spread > 0.0, spread, 1.0), 0.0)) if spread.any() else None
+    some = np.sort(np.random.default_rng(1).permutation(len(rows))[:MOST])
+    exclude = (some, np.arange(len(key))) if seen else None
+    told = []
+    for name, score in (("mean", Gaussian(0.0)), ("nearest", nearest)):
+        if score is not None:
+            # Left-out frequencies would always speak against the class that was left out.
+            apart = None if classes and name == "mean" else exclude
+            answer = pool(rows[some], key, value, score, exclude=apart).output
+            told.append(_judged(name, np.asarray(answer, np.float64), target[some]))
+    return tuple(told)
+
+
+def _judged(name: str, answer: Array, target: Array) -> Contestant:
+    if answer.ndim == 2:
+        # A class that was given no chance at all would cost infinitely much.
+        chance = np.maximum(answer[np.arange(len(target)), target.astype(int)], 1e-3)
+        return Contestant(name, float(-np.log(chance).mean()), float((answer.argmax(axis=1) == target).mean()))
+    squares, spread = float(((answer - target) ** 2).mean()), float(target.var())
+    return Contestant(name, float(np.sqrt(squares)), 1.0 - squares / spread if spread > 0.0 else float(squares == 0.0))
