@@ -22,7 +22,7 @@ from regard.estimators.kernel_pooling import KernelPooling
 from regard.estimators.learning import LearningClassifier, LearningRegressor
 from regard.estimators.local_linear import LocalLinearRegressor
 from regard.estimators.nadaraya_watson import NadarayaWatsonRegressor
-from regard.inference import Diagnosis, Look, diagnose
+from regard.inference import Diagnosis, Look, LossPath, diagnose, loss_path
 from regard.runner import small_matrices
 from regard.scores import Radial
 
@@ -103,14 +103,26 @@ class HeadPooling(CallbackSupportMixin, KeyPooling):  # type: ignore[misc]
 
         *Cost*: O(min(K, 2,000)·K·d²) for each of some 10 passes and each head.
         """
+        looks, key = self._looks()
+        feature, name = most_relevant(self)
+        return diagnose(looks, key[:, feature], name)
+
+    def loss_path(self, multiples: Any) -> LossPath:
+        """Training and left-out loss with every head's w times each of ``multiples`` (M,).
+
+        Losses are those of ``diagnose``. *Cost*: 2·M passes of O(min(K, 2,000)·K·d²) for each head.
+        """
+        return loss_path(self._looks()[0], multiples)
+
+    def _looks(self) -> tuple[list[Look], Array]:
+        """The heads' attentions, and the keys in the units of X."""
         check_is_fitted(self)
         first = data_to_diagnose(self, degree=self._DEGREE)
         looks = [
             Look(head.weight, replace(first, key=self.scaling_(first.key, head.share)), head.w, head.ridge)
             for head in self.heads_
         ]
-        feature, name = most_relevant(self)
-        return diagnose(looks, first.key[:, feature], name)
+        return looks, first.key
 
     def _scaled(self, query: Array) -> Iterator[tuple[float, KernelPooling, Array]]:
         """Weight, estimator and scaled queries of every head."""

@@ -79,6 +79,12 @@ def gaze(looks: Sequence[Look], rows: Array, position: Array) -> Gaze:
     return Gaze(1.0 / squares, np.maximum(entropy, 0.0), attended, leverage, error)
 
 
+def training_error(looks: Sequence[Look], rows: Array) -> float:
+    """Mean loss of the mix at ``rows`` (Q,), each among the keys as in ``predict``, y scaled to unit variance."""
+    first = looks[0].objective
+    return first.loss(_answers(looks, rows)[0], rows, first.counts[rows]).value
+
+
 def _answers(looks: Sequence[Look], rows: Array) -> tuple[Array, list[Array]]:
     """Answers (Q, P) with the row itself among the keys, and how much each look's line leans on it, (Q,) each."""
     answer: Any = 0.0

@@ -1,7 +1,9 @@
 """Plots: arrays in, figures out.
 
-Nothing here knows an estimator, touches pyplot's global state or opens a window: every function returns a
-matplotlib ``Figure`` that a notebook shows by itself and ``savefig`` writes to any format.
+Nothing here imports an estimator, touches pyplot's global state or opens a window: every function returns a
+matplotlib ``Figure`` that a notebook shows by itself and ``savefig`` writes to any format. A Display, as in
+scikit-learn, holds its arrays, draws them by ``plot(ax=None)`` and keeps the artists; ``from_estimator`` reads the
+attributes of a fitted one.
 """
 
 from __future__ import annotations
@@ -13,7 +15,24 @@ except ModuleNotFoundError as missing:
         "regard.plot needs matplotlib, which is not installed; pip install 'regard[plot]' brings it"
     ) from missing
 
+from regard.plot.attention_map import AttentionMapDisplay
+from regard.plot.bandwidth_path import BandwidthPathDisplay
+from regard.plot.curves import RegressionCurveDisplay
 from regard.plot.heatmaps import show_heatmaps
+from regard.plot.neighbours import NeighbourDisplay
 from regard.plot.regression import plot_kernel_reg
+from regard.plot.relevance import FeatureRelevanceDisplay
+from regard.plot.surface import SurfaceDisplay
+from regard.plot.training import TrainingCurveDisplay
 
-__all__ = ["plot_kernel_reg", "show_heatmaps"]
+__all__ = [
+    "AttentionMapDisplay",
+    "BandwidthPathDisplay",
+    "FeatureRelevanceDisplay",
+    "NeighbourDisplay",
+    "RegressionCurveDisplay",
+    "SurfaceDisplay",
+    "TrainingCurveDisplay",
+    "plot_kernel_reg",
+    "show_heatmaps",
+]

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from regard.plot import style
+from regard.plot.display import named, plain
 
 # Cells per inch of figure that the coarsest usual output (72 dots per inch) can still show.
 _CELLS = 60.0
@@ -24,6 +25,9 @@ def show_heatmaps(
     titles: Sequence[str] | None = None,
     figsize: tuple[float, float] | None = None,
     cmap: str | Colormap = style.WEIGHTS,
+    *,
+    key_labels: Sequence[str] | None = None,
+    query_labels: Sequence[str] | None = None,
 ) -> Figure:
     """A grid of heatmaps with one colour scale for all of them and one colour bar.
 
@@ -37,6 +41,7 @@ def show_heatmaps(
     titles : one per column (repeated on every row) or one per panel, row by row
     figsize : width and height in inches; by default it follows rows and cols
     cmap : a matplotlib colour map or its name
+    key_labels, query_labels : (keys,) and (queries,) words written at every key and query, such as tokens
 
     Returns
     -------
@@ -53,13 +58,17 @@ def show_heatmaps(
     grid = _grid(matrices)
     rows, cols, queries, keys = grid.shape
     names = _panel_titles(titles, rows, cols)
+    tokens = [
+        None if given is None else [plain(word) for word in named(name, given, count)]
+        for name, given, count in (("key_labels", key_labels, keys), ("query_labels", query_labels, queries))
+    ]
     # Squares while both sides can be read; very long matrices fill the panel instead.
     square = 1 / 3 <= queries / keys <= 3
     if figsize is None:
         figsize = (1.3 + 3.1 * cols, 0.6 + 2.9 * rows) if rows * cols > 1 else (5.6, 4.6)
     figure = style.picture(*figsize, squares=square)
     axes: NDArray[Any] = figure.subplots(rows, cols, sharex=True, sharey=True, squeeze=False)
-    norm, colours = _shared_scale(grid), _with_grey_gaps(cmap)
+    norm, colours = _shared_scale(grid), grey_gaps(cmap)
     room = max(1, int(_CELLS * figsize[1] / rows)), max(1, int(_CELLS * figsize[0] / cols))
     for (r, c), ax in np.ndenumerate(axes):
         image = ax.imshow(
@@ -73,6 +82,10 @@ def show_heatmaps(
         _label(
             ax, xlabel if r == rows - 1 else None, ylabel if c == 0 else None, names[r * cols + c] if names else None
         )
+        if tokens[0] is not None:
+            ax.set_xticks(range(keys), tokens[0], rotation=0 if max(map(len, tokens[0])) <= 2 else 90)
+        if tokens[1] is not None:
+            ax.set_yticks(range(queries), tokens[1])
     bar = figure.colorbar(image, ax=axes, shrink=0.85, pad=0.02)
     bar.outline.set_edgecolor(style.HAIRLINE)
     bar.ax.tick_params(colors=style.MUTED, labelcolor=style.INK, labelsize=9)
@@ -120,7 +133,7 @@ def _fitted(matrix: NDArray[np.float64], room: tuple[int, int]) -> NDArray[np.fl
     return matrix
 
 
-def _with_grey_gaps(cmap: str | Colormap) -> Colormap:
+def grey_gaps(cmap: str | Colormap) -> Colormap:
     from matplotlib import colormaps
 
     return colormaps.get_cmap(cmap).with_extremes(bad="#b9c0c7")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from regard.plot import style
+from regard.plot.display import column, limits
 
 
 def plot_kernel_reg(
@@ -46,17 +46,10 @@ def plot_kernel_reg(
     >>> figure.axes[0].get_xlim()[1]
     np.float64(5.0)
     """
-    queries, truth, predicted = (
-        _column(name, a) for name, a in (("x_test", x_test), ("y_truth", y_truth), ("y_hat", y_hat))
-    )
-    keys, values = _column("x_train", x_train), _column("y_train", y_train)
-    for name, array, like, length in (
-        ("y_truth", truth, "x_test", queries.size),
-        ("y_hat", predicted, "x_test", queries.size),
-        ("y_train", values, "x_train", keys.size),
-    ):
-        if array.size != length:
-            raise ValueError(f"{name} must be as long as {like} ({length}), got {array.size}")
+    queries, keys = column("x_test", x_test), column("x_train", x_train)
+    truth = column("y_truth", y_truth, "x_test", queries.size)
+    predicted = column("y_hat", y_hat, "x_test", queries.size)
+    values = column("y_train", y_train, "x_train", keys.size)
     if ax is None:
         ax = style.picture(6.4, 4.0).subplots()
     style.dress(ax)
@@ -73,26 +66,6 @@ def plot_kernel_reg(
         alpha=0.5,
         label=labels[2],
     )
-    ax.set(xlabel=xlabel, ylabel=ylabel, xlim=xlim, ylim=_range(truth, predicted, values))
+    ax.set(xlabel=xlabel, ylabel=ylabel, xlim=xlim, ylim=limits(truth, predicted, values))
     style.legend(ax)
     return cast(Figure, ax.figure)
-
-
-def _column(name: str, array: ArrayLike) -> NDArray[Any]:
-    column = np.asarray(array, dtype=np.float64)
-    if column.ndim == 2 and column.shape[1] == 1:
-        column = column[:, 0]
-    if column.ndim != 1:
-        raise ValueError(f"{name} must have one axis (or one column), got shape {column.shape}")
-    return column
-
-
-def _range(*columns: NDArray[Any]) -> tuple[float, float]:
-    """Smallest to largest finite number with a little air; one unit around a constant."""
-    every = np.concatenate(columns)
-    finite = every[np.isfinite(every)]
-    if not finite.size:
-        return 0.0, 1.0
-    low, high = float(finite.min()), float(finite.max())
-    air = 0.06 * (high - low) or 0.5
-    return low - air, high + air

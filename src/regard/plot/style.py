@@ -11,6 +11,7 @@ from io import BytesIO
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.colorbar import Colorbar
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
@@ -33,6 +34,9 @@ DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 WEIGHTS = LinearSegmentedColormap.from_list(
     "regard.weights", ["#ffffff", "#dcebf6", "#9ccbe6", "#3f95c9", "#0b5c9b", "#08264d"]
 )
+
+# For predictions: dark blue to yellow, even in lightness and the same for colour-blind readers.
+VALUES = "cividis"
 
 # Pixels per inch of a figure shown in a notebook, twice the nominal size for sharp screens.
 _SCREEN = 96
@@ -74,3 +78,12 @@ def dress(ax: Axes, *, grid: bool = True) -> Axes:
 def legend(ax: Axes, **where: Any) -> None:
     """A legend that covers as little as it can."""
     ax.legend(frameon=True, framealpha=0.88, edgecolor="none", fontsize=10, labelcolor=INK, **where)
+
+
+def colorbar(mappable: Any, ax: Axes, label: str = "") -> Colorbar:
+    """A quiet colour bar beside ``ax``."""
+    bar = ax.figure.colorbar(mappable, ax=ax, shrink=0.9, pad=0.02)
+    bar.outline.set_edgecolor(HAIRLINE)
+    bar.ax.tick_params(colors=MUTED, labelcolor=INK, labelsize=9)
+    bar.set_label(label, color=INK, size=10)
+    return bar

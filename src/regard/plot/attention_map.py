@@ -1,0 +1,276 @@
+"""The attention map: which query looks at which key, in the order of the inputs, with their values on the axes.
+
+Sorted by the input, good attention is a diagonal: thin if it hardly looks around, thick if it looks everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.colorbar import Colorbar
+from matplotlib.colors import Normalize
+from matplotlib.image import AxesImage
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike
+
+from regard.plot import style
+from regard.plot.display import Array, Display, Labels, column, looks, plain, relevance_of, short, training
+from regard.plot.heatmaps import grey_gaps
+
+# Cells along a side of the map; more queries or keys share them. As many as the coarsest usual output (72 dots per
+# inch) can show in a figure of usual size, so that no cell is lost or smeared.
+CELLS = 280
+# Weights asked of an estimator at once.
+TILE = 1 << 22
+AGGREGATES = {"max": np.maximum, "mean": np.add}
+# Ticks closer than this share of a side are not both written: numbers are wider than high.
+APART = {"key": 0.1, "query": 0.05}
+
+
+class AttentionMapDisplay(Display):
+    """Weights as a heatmap, queries downwards and keys to the right.
+
+    Parameters
+    ----------
+    weights : (Q, K), as ``attend`` and ``attention_weights`` give them
+    query, key : (Q,) and (K,) inputs written on the axes; without them rows are numbered
+    sort : order queries and keys by these inputs; False keeps the order of the rows
+    aggregate : "max" or "mean" of the weights that share a cell, where there are more than 280 queries or keys; the
+        colour bar says so
+    labels : other texts for "query", "key", "weight", "sorted", "max", "mean"
+
+    Attributes
+    ----------
+    cells : (≤ 280, ≤ 280) what is drawn; pooled : (queries, keys) in a cell.
+    image_, colorbar_ (None if not wanted) : the artists; ax_, figure_.
+
+    *Empty rows*: white; NaN is grey. *Cost*: O(Q·K).
+
+    >>> display = AttentionMapDisplay([[0.2, 0.8], [0.9, 0.1]], query=[5.0, 1.0], key=[1.0, 5.0]).plot()
+    >>> display.cells.tolist()
+    [[0.9, 0.1], [0.2, 0.8]]
+    """
+
+    _LABELS: ClassVar[dict[str, str]] = {
+        "query": "queries",
+        "key": "keys",
+        "sorted": "{side}, sorted by {name}",
+        "numbered": "{side}, by row number",
+        "unsorted": "{side}, {name} in the order of the rows",
+        "input": "input",
+        "weight": "weight",
+        "max": "weight (largest of {queries} × {keys} in a cell)",
+        "mean": "weight (mean of {queries} × {keys} in a cell)",
+    }
+
+    image_: AxesImage
+    colorbar_: Colorbar | None
+
+    def __init__(
+        self,
+        weights: ArrayLike,
+        *,
+        query: ArrayLike | None = None,
+        key: ArrayLike | None = None,
+        sort: bool = True,
+        aggregate: str = "max",
+        labels: Labels | None = None,
+    ) -> None:
+        table = np.asarray(weights, np.float64)
+        if table.ndim != 2 or not table.size:
+            raise ValueError(f"weights must have two axes (queries, keys) and not be empty, got shape {table.shape}")
+        self._lay_out(table.shape, query, key, sort, aggregate, labels)
+        self.cells = self._fill(lambda rows: table[rows])
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any = None,
+        *,
+        feature: int | str | None = None,
+        sort: bool = True,
+        aggregate: str = "max",
+        labels: Labels | None = None,
+        ax: Axes | None = None,
+    ) -> Self:
+        """What every row of X looks at.
+
+        Parameters
+        ----------
+        estimator : fitted, with ``attend``
+        X : (Q, d) array of queries; by default the training rows themselves
+        feature : number or name of the feature on the axes, the most relevant one by default
+
+        Attention is asked for some queries at a time: *Cost*: that of ``attend``, memory O(280²) and a tile.
+        """
+        if not hasattr(estimator, "attend"):
+            raise TypeError(f"estimator must have attend, got {type(estimator).__name__}")
+        rows = training(estimator)
+        j = rows.feature(feature, relevance_of(estimator))
+        asked = rows.X if X is None else np.asarray(X, np.float64)
+        if asked.ndim != 2 or asked.shape[1] != rows.X.shape[1] or not len(asked):
+            raise ValueError(f"X must have shape (queries, {rows.X.shape[1]}), got {asked.shape}")
+        display = cls.__new__(cls)
+        shape = len(asked), len(rows.X)
+        display._lay_out(shape, asked[:, j], rows.X[:, j], sort, aggregate, labels, plain(rows.names[j]))
+        display.cells = display._fill(lambda some: looks(estimator, asked[some]))
+        return display.plot(ax)
+
+    @classmethod
+    def from_predictions(
+        cls,
+        weights: ArrayLike,
+        *,
+        query: ArrayLike | None = None,
+        key: ArrayLike | None = None,
+        sort: bool = True,
+        aggregate: str = "max",
+        labels: Labels | None = None,
+        ax: Axes | None = None,
+    ) -> Self:
+        """The map of weights computed elsewhere; arguments as the class has them."""
+        return cls(weights, query=query, key=key, sort=sort, aggregate=aggregate, labels=labels).plot(ax)
+
+    def plot(self, ax: Axes | None = None, *, norm: Normalize | None = None, colorbar: bool = True) -> Self:
+        """Draw into ``ax``, or into a new figure.
+
+        ``norm`` is a colour scale to share with another map (its ``image_.norm``), which may then do without a
+        ``colorbar``; by default the scale runs from 0 to the largest weight.
+        """
+        ax = self._on(ax, 5.8, 4.8, grid=False)
+        queries, keys = self.shape
+        down, across = (block * count for block, count in zip(self.pooled, self.cells.shape, strict=True))
+        if norm is None:
+            finite = self.cells[np.isfinite(self.cells)]
+            low, high = float(finite.min(initial=0.0)), float(finite.max(initial=0.0))
+            norm = Normalize(low, high if high > low else low + 1.0)
+        self.image_ = ax.imshow(
+            np.ma.masked_invalid(self.cells),
+            norm=norm,
+            cmap=grey_gaps(style.WEIGHTS),
+            interpolation="none",
+            aspect="auto",
+            extent=(-0.5, across - 0.5, down - 0.5, -0.5),
+        )
+        # The last cells may stand for fewer.
+        ax.set(xlim=(-0.5, keys - 0.5), ylim=(queries - 0.5, -0.5))
+        for spine in ax.spines.values():
+            spine.set(visible=True, color=style.HAIRLINE)
+        for axis, side, inputs in ((ax.xaxis, "key", self.key), (ax.yaxis, "query", self.query)):
+            self._write(axis, side, inputs)
+        self.colorbar_ = None
+        if colorbar:
+            a, b = self.pooled
+            shared = self.aggregate if max(self.pooled) > 1 else "weight"
+            self.colorbar_ = style.colorbar(self.image_, ax, self._said(shared, queries=a, keys=b))
+        return self
+
+    def _lay_out(
+        self,
+        shape: tuple[int, ...],
+        query: ArrayLike | None,
+        key: ArrayLike | None,
+        sort: bool,
+        aggregate: str,
+        labels: Labels | None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(labels)
+        if aggregate not in AGGREGATES:
+            raise ValueError(f"aggregate must be one of 'max', 'mean', got {aggregate!r}")
+        self.shape = int(shape[0]), int(shape[1])
+        self.sort, self.aggregate = bool(sort), aggregate
+        inputs = [
+            None if given is None else column(side, given, f"the {which} of weights", length)
+            for side, given, which, length in (
+                ("query", query, "rows", self.shape[0]),
+                ("key", key, "columns", self.shape[1]),
+            )
+        ]
+        self._order = [
+            np.arange(length) if values is None or not sort else np.argsort(values, kind="stable")
+            for values, length in zip(inputs, self.shape, strict=True)
+        ]
+        self.query, self.key = (
+            None if values is None else values[order] for values, order in zip(inputs, self._order, strict=True)
+        )
+        # As many rows in every cell: uneven ones would show as stripes.
+        self.pooled = -(-self.shape[0] // CELLS), -(-self.shape[1] // CELLS)
+        self._edges = [
+            np.append(np.arange(0, length, block), length)
+            for length, block in zip(self.shape, self.pooled, strict=True)
+        ]
+        self._name = self.labels["input"] if name is None or "input" in (labels or {}) else name
+
+    def _fill(self, weights_of: Any) -> Array:
+        """Cells from the weights of some queries at a time, ``weights_of(numbers of queries)``."""
+        rows, columns = self._order
+        down, across = self._edges
+        combine = AGGREGATES[self.aggregate]
+        cells = np.empty((len(down) - 1, len(across) - 1))
+        many = max(1, TILE // self.shape[1])
+        start = 0
+        while start < len(cells):
+            # As many rows of cells as fit, one at least.
+            stop = max(start + 1, int(np.searchsorted(down, down[start] + many, side="right")) - 1)
+            part: Array | None = None
+            for first in range(down[start], down[stop], many):
+                some = rows[first : min(first + many, down[stop])]
+                block = np.asarray(weights_of(some), np.float64)[:, columns]
+                block = combine.reduceat(block, across[:-1], axis=1)
+                if stop - start == 1:  # one row of cells may take several tiles
+                    block = combine.reduce(block, axis=0, keepdims=True)
+                    part = block if part is None else combine(part, block)
+                else:
+                    part = combine.reduceat(block, down[start:stop] - down[start], axis=0)
+            assert part is not None
+            cells[start:stop] = part
+            start = stop
+        if self.aggregate == "mean":
+            cells /= np.outer(np.diff(down), np.diff(across))
+        return cells
+
+    def _write(self, axis: Axis, side: str, values: Array | None) -> None:
+        """Inputs on one axis: round numbers where they stand among sorted rows, or those of evenly spaced rows."""
+        said = self.labels[side]
+        length = self.shape[1] if side == "key" else self.shape[0]
+        if values is None:
+            axis.set_major_locator(MaxNLocator(6, integer=True))
+            axis.set_label_text(self._said("numbered", side=said))
+            return
+        if self.sort:
+            axis.set_label_text(self._said("sorted", side=said, name=self._name))
+            places, words = _round_numbers(values, APART[side])
+        else:
+            axis.set_label_text(self._said("unsorted", side=said, name=self._name))
+            places = np.unique(np.linspace(0, length - 1, min(length, 7)).round())
+            words = [short(values[int(place)]) for place in places]
+        axis.set_ticks(places, words)
+
+
+def _round_numbers(values: Array, apart: float) -> tuple[Array, list[str]]:
+    """Round numbers within the sorted ``values``, and where among the rows they stand, so far apart at least."""
+    low, high = float(values[0]), float(values[-1])
+    if not high > low:
+        return np.array([(len(values) - 1) / 2]), [short(low)]
+    span = 1e-9 * (high - low)
+    ticks = [
+        tick
+        for tick in MaxNLocator(8, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+        if low - span <= tick <= high + span
+    ]
+    distinct, first = np.unique(values, return_index=True)
+    last = np.append(first[1:], len(values)) - 1
+    places: list[float] = []
+    words: list[str] = []
+    for tick in ticks:
+        place = float(np.interp(tick, distinct, 0.5 * (first + last)))
+        # Where inputs are crowded many numbers share a place: write what fits.
+        if not places or place - places[-1] >= apart * len(values):
+            places.append(place)
+            words.append(short(0.0 if abs(tick) < span else tick))
+    return np.array(places), words

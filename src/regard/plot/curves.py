@@ -1,0 +1,196 @@
+"""A prediction along one feature: the curve, the truth where it is known, the training data, and an interval."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import FillBetweenPolyCollection
+from matplotlib.lines import Line2D
+from numpy.typing import ArrayLike
+
+from regard.plot import style
+from regard.plot.display import Array, Display, Labels, answers, column, limits, plain, relevance_of, training
+
+# Queries along the curve.
+POINTS = 400
+
+
+class RegressionCurveDisplay(Display):
+    """Predictions over one feature, with whatever else is known there.
+
+    Parameters
+    ----------
+    x, predicted : (m,) queries and their answers, drawn in the order of x
+    truth : (m,) what is true there
+    x_train, y_train : (n,) keys and their values
+    lower, upper : (m,) ends of an interval around the prediction
+    labels : other texts for "truth", "predicted", "training", "interval", "x", "y"
+
+    Attributes
+    ----------
+    line_, truth_line_, training_line_, band_ : the artists, None where there was nothing to draw; ax_, figure_.
+
+    *Empty rows*: a NaN leaves a gap. *Cost*: O(m·log m + n).
+
+    >>> display = RegressionCurveDisplay([0.0, 1.0], [2.0, 3.0], lower=[1.0, 2.0], upper=[3.0, 4.0]).plot()
+    >>> display.line_.get_ydata().tolist()
+    [2.0, 3.0]
+    """
+
+    _LABELS: ClassVar[dict[str, str]] = {
+        "truth": "Truth",
+        "predicted": "Pred",
+        "training": "Training",
+        "interval": "Interval",
+        "x": "x",
+        "y": "y",
+        "held": "{name} (other features at their median)",
+    }
+
+    line_: Line2D
+    truth_line_: Line2D | None
+    training_line_: Line2D | None
+    band_: FillBetweenPolyCollection | None
+
+    def __init__(
+        self,
+        x: ArrayLike,
+        predicted: ArrayLike,
+        *,
+        truth: ArrayLike | None = None,
+        x_train: ArrayLike | None = None,
+        y_train: ArrayLike | None = None,
+        lower: ArrayLike | None = None,
+        upper: ArrayLike | None = None,
+        labels: Labels | None = None,
+    ) -> None:
+        super().__init__(labels)
+        queries = column("x", x)
+        order = np.argsort(queries, kind="stable")
+
+        def along(name: str, array: ArrayLike | None) -> Array | None:
+            return None if array is None else column(name, array, "x", queries.size)[order]
+
+        self.x = queries[order]
+        self.predicted = column("predicted", predicted, "x", queries.size)[order]
+        self.truth, self.lower, self.upper = along("truth", truth), along("lower", lower), along("upper", upper)
+        for (one, given), (other, missing) in (
+            (("lower", lower), ("upper", upper)),
+            (("upper", upper), ("lower", lower)),
+            (("x_train", x_train), ("y_train", y_train)),
+            (("y_train", y_train), ("x_train", x_train)),
+        ):
+            if given is not None and missing is None:
+                raise ValueError(f"{other} must be given with {one}")
+        self.x_train = None if x_train is None else column("x_train", x_train)
+        self.y_train = None
+        if self.x_train is not None and y_train is not None:
+            self.y_train = column("y_train", y_train, "x_train", self.x_train.size)
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any = None,
+        y: Any = None,
+        *,
+        feature: int | str | None = None,
+        truth: Callable[[Array], ArrayLike] | None = None,
+        labels: Labels | None = None,
+        ax: Axes | None = None,
+    ) -> Self:
+        """The curve of a fitted regressor over the range of its training rows.
+
+        Parameters
+        ----------
+        estimator : fitted, with ``predict``
+        X, y : (K, d), (K,) the rows to draw; by default those the estimator remembers
+        feature : number or name of the feature to move along, the most relevant one by default; all others stand at
+            their median
+        truth : function of (m,) values of the feature, drawn as the truth
+
+        *Cost*: ``predict`` of 400 rows.
+        """
+        rows = training(estimator, X, y)
+        j = rows.feature(feature, relevance_of(estimator))
+        here = rows.X[:, j]
+        grid = np.linspace(here.min(), here.max(), POINTS)
+        query = np.tile(np.median(rows.X, axis=0), (POINTS, 1))
+        query[:, j] = grid
+        name = plain(rows.names[j])
+        display = cls(
+            grid,
+            answers(estimator, query),
+            truth=None if truth is None else truth(grid),
+            x_train=here,
+            y_train=rows.y,
+            labels={"x": name, **(labels or {})},
+        )
+        if rows.X.shape[1] > 1 and "x" not in (labels or {}):
+            display.labels["x"] = display._said("held", name=name)
+        return display.plot(ax)
+
+    @classmethod
+    def from_predictions(
+        cls,
+        x: ArrayLike,
+        predicted: ArrayLike,
+        *,
+        truth: ArrayLike | None = None,
+        x_train: ArrayLike | None = None,
+        y_train: ArrayLike | None = None,
+        lower: ArrayLike | None = None,
+        upper: ArrayLike | None = None,
+        labels: Labels | None = None,
+        ax: Axes | None = None,
+    ) -> Self:
+        """The curve through predictions made elsewhere; arguments as the class has them."""
+        display = cls(
+            x, predicted, truth=truth, x_train=x_train, y_train=y_train, lower=lower, upper=upper, labels=labels
+        )
+        return display.plot(ax)
+
+    def plot(self, ax: Axes | None = None) -> Self:
+        """Draw into ``ax``, or into a new figure."""
+        ax = self._on(ax, 6.4, 4.0)
+        self.band_ = self.truth_line_ = self.training_line_ = None
+        if self.truth is not None:
+            (self.truth_line_,) = ax.plot(
+                self.x, self.truth, color=style.INK, linestyle=(0, (5, 2)), linewidth=1.8, label=self.labels["truth"]
+            )
+        (self.line_,) = ax.plot(
+            self.x, self.predicted, color=style.VERMILION, linewidth=2.6, label=self.labels["predicted"]
+        )
+        if self.x_train is not None and self.y_train is not None:
+            # Under the lines. Circles that overlap darken, and thousands of them shrink.
+            small = max(2.0, 7.0 * min(1.0, (200.0 / max(self.x_train.size, 1)) ** 0.25))
+            (self.training_line_,) = ax.plot(
+                self.x_train,
+                self.y_train,
+                linestyle="none",
+                marker="o",
+                markersize=small,
+                color=style.BLUE,
+                markeredgewidth=0,
+                alpha=0.5,
+                label=self.labels["training"],
+                zorder=1.8,
+            )
+        if self.lower is not None and self.upper is not None:
+            self.band_ = ax.fill_between(
+                self.x,
+                self.lower,
+                self.upper,
+                color=style.VERMILION,
+                alpha=0.16,
+                linewidth=0,
+                zorder=1.5,
+                label=self.labels["interval"],
+            )
+        shown = [a for a in (self.predicted, self.truth, self.y_train, self.lower, self.upper) if a is not None]
+        ax.set(xlabel=self.labels["x"], ylabel=self.labels["y"], ylim=limits(*shown))
+        style.legend(ax)
+        return self

@@ -1,0 +1,185 @@
+"""What every Display shares: axes without pyplot, labels that can be replaced, and what is asked of an estimator.
+
+A Display holds arrays, draws them with ``plot(ax=None)`` and keeps the artists it made (``ax_``, ``figure_`` and
+those of its class). ``from_estimator`` reads a fitted estimator's attributes by name, so that nothing here has to
+import one.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, NamedTuple, cast
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike, NDArray
+
+from regard.plot import style
+
+Array = NDArray[Any]
+Labels = Mapping[str, str]
+
+
+class Display:
+    """Axes, figure and labels; a notebook shows the figure that a Display made itself."""
+
+    # Every text the Display writes, in English; ``labels`` replaces any of them.
+    _LABELS: ClassVar[dict[str, str]] = {}
+
+    ax_: Axes
+    figure_: Figure
+
+    def __init__(self, labels: Labels | None = None) -> None:
+        unknown = sorted(set(labels or {}) - set(self._LABELS))
+        if unknown:
+            raise ValueError(f"labels must be among {', '.join(map(repr, self._LABELS))}, got {', '.join(unknown)}")
+        self.labels = {**self._LABELS, **(labels or {})}
+
+    def _said(self, label: str, **told: Any) -> str:
+        return self.labels[label].format(**told)
+
+    def _on(self, ax: Axes | None, width: float, height: float, *, grid: bool = True) -> Axes:
+        """The axes given, or those of a new figure, dressed and remembered."""
+        if ax is None:
+            ax = style.picture(width, height).subplots()
+        elif not isinstance(ax, Axes):
+            raise TypeError(f"ax must be matplotlib axes or None, got {type(ax).__name__}")
+        self.ax_, self.figure_ = style.dress(ax, grid=grid), cast(Figure, ax.figure)
+        return ax
+
+    def _repr_png_(self) -> Any:
+        figure = getattr(self, "figure_", None)
+        return figure._repr_png_() if isinstance(figure, style.Picture) else None
+
+
+class Training(NamedTuple):
+    """The rows a Display draws, and what their features are called."""
+
+    X: Array  # (K, d) float64
+    y: Array | None  # (K,) or (K, P)
+    names: list[str]  # (d,)
+
+    def feature(self, feature: int | str | None, relevance: Any = None) -> int:
+        """A feature's number from its number or name; by default the most relevant one."""
+        count = self.X.shape[1]
+        if feature is None:
+            return 0 if relevance is None else int(np.argmax(relevance))
+        if isinstance(feature, str):
+            if feature not in self.names:
+                raise ValueError(f"feature must be one of {', '.join(map(repr, self.names))}, got {feature!r}")
+            return self.names.index(feature)
+        if isinstance(feature, bool) or not isinstance(feature, int | np.integer) or not 0 <= feature < count:
+            raise ValueError(f"feature must be a name or a number from 0 to {count - 1}, got {feature!r}")
+        return int(feature)
+
+
+def training(estimator: Any, X: Any = None, y: Any = None) -> Training:
+    """X and y if given, otherwise the rows that a fitted estimator of this library remembers."""
+    if (X is None) != (y is None):
+        given, missing = ("y", "X") if X is None else ("X", "y")
+        raise ValueError(f"{missing} must be given with {given}; without both, the estimator's own rows are drawn")
+    if X is None:
+        rows, values = getattr(estimator, "key_", None), getattr(estimator, "value_", None)
+        if rows is None:
+            raise ValueError(
+                f"X must be given, for {type(estimator).__name__} remembers no rows (no key_): "
+                "it is not fitted, or not of this library"
+            )
+    else:
+        rows, values = np.asarray(X), np.asarray(y)
+        if rows.ndim != 2 or not rows.size:
+            raise ValueError(f"X must have two axes, (rows, features), and not be empty, got shape {rows.shape}")
+        if len(values) != len(rows):
+            raise ValueError(f"y must be as long as X ({len(rows)}), got {len(values)}")
+    rows = np.asarray(rows, np.float64)
+    names = getattr(estimator, "feature_names_in_", None)
+    if names is None:
+        names = ["x"] if rows.shape[1] == 1 else [f"feature {j}" for j in range(rows.shape[1])]
+    return Training(rows, values, [str(name) for name in names])
+
+
+def answers(estimator: Any, query: Array) -> Array:
+    """One number for every row of ``query`` (Q, d), the columns as ``fit`` saw them."""
+    if hasattr(estimator, "classes_"):
+        raise TypeError(f"estimator must predict numbers, got {type(estimator).__name__}, which predicts classes")
+    with unnamed():
+        predicted = np.asarray(estimator.predict(query), np.float64)
+    if predicted.ndim == 2 and predicted.shape[1] == 1:
+        predicted = predicted[:, 0]
+    if predicted.ndim != 1:
+        raise ValueError(f"estimator must predict one number per row, got answers of shape {predicted.shape}")
+    return predicted
+
+
+def looks(estimator: Any, query: Array) -> Array:
+    """Weights (Q, K) of every row of ``query`` (Q, d)."""
+    with unnamed():
+        return np.asarray(estimator.attend(query), np.float64)
+
+
+@contextmanager
+def unnamed() -> Iterator[None]:
+    """Rows made here have the columns that fit saw; only their names are missing, which is no reason to warn."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
+        yield
+
+
+def relevance_of(estimator: Any) -> Array | None:
+    """Share of each feature in deciding what is near, where the estimator knows it."""
+    return cast("Array | None", getattr(estimator, "feature_relevance_", None))
+
+
+def column(name: str, array: ArrayLike, like: str = "", length: int | None = None) -> Array:
+    """Numbers (n,), a single column counting as one; ``length`` is that of the argument ``like``."""
+    numbers = np.asarray(array, dtype=np.float64)
+    if numbers.ndim == 2 and numbers.shape[1] == 1:
+        numbers = numbers[:, 0]
+    if numbers.ndim != 1:
+        raise ValueError(f"{name} must have one axis (or one column), got shape {numbers.shape}")
+    if length is not None and numbers.size != length:
+        raise ValueError(f"{name} must be as long as {like} ({length}), got {numbers.size}")
+    return numbers
+
+
+def limits(*columns: ArrayLike) -> tuple[float, float]:
+    """Smallest to largest finite number with a little air; one unit around a constant."""
+    every = np.concatenate([np.ravel(one) for one in columns])
+    finite = every[np.isfinite(every)]
+    if not finite.size:
+        return 0.0, 1.0
+    low, high = float(finite.min()), float(finite.max())
+    air = 0.06 * (high - low) or 0.5
+    return low - air, high + air
+
+
+def named(name: str, names: Sequence[str], count: int) -> list[str]:
+    """``count`` strings, or an error that names the argument."""
+    if isinstance(names, str) or len(names) != count:
+        given = repr(names) if isinstance(names, str) else f"{len(names)}"
+        raise ValueError(f"{name} must hold {count} strings, got {given}")
+    return [str(one) for one in names]
+
+
+def short(number: float) -> str:
+    """Three digits or so, for people."""
+    if not np.isfinite(number):
+        return str(number)
+    return f"{number:,.0f}" if 1000.0 <= abs(number) < 1e6 else f"{number:.3g}"
+
+
+def percent(share: float) -> str:
+    """A share for people: 19.5 %, 60 %, < 0.1 %.
+
+    >>> percent(0.195), percent(0.6), percent(0.0001)
+    ('19.5 %', '60 %', '< 0.1 %')
+    """
+    return "< 0.1 %" if 0.0 < share < 0.0005 else f"{round(100.0 * share, 1):g} %"
+
+
+def plain(text: object) -> str:
+    """Somebody's text as it stands: a dollar sign starts no formula."""
+    return str(text).replace("$", r"\$")

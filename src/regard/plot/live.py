@@ -1,0 +1,155 @@
+"""Where a curve can be watched while it grows: a notebook, a terminal, or nowhere.
+
+A screen is told ``show(display)`` at every step and ``close(display)`` at the end; it decides how often to redraw.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from time import monotonic
+from typing import Any, Protocol
+
+from regard.plot.display import short
+
+BARS = "▁▂▃▄▅▆▇█"
+# Characters of a sparkline.
+WIDTH = 40
+# Seconds between two pictures in a notebook, and between two lines in a terminal.
+PICTURE, LINE = 0.3, 0.1
+
+SCREENS = ("auto", "notebook", "terminal", "none")
+
+
+class Screen(Protocol):
+    """What a growing curve is shown on."""
+
+    def show(self, display: Any) -> None: ...
+
+    def close(self, display: Any) -> None: ...
+
+
+class Nowhere:
+    """A script: the numbers are collected, and drawn at the end."""
+
+    def show(self, display: Any) -> None:
+        """Nobody watches."""
+
+    def close(self, display: Any) -> None:
+        """Nothing was opened."""
+
+
+class Notebook:
+    """One output cell whose picture is replaced."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+        self._next = 0.0
+
+    def show(self, display: Any) -> None:
+        if monotonic() >= self._next:
+            self._draw(display)
+            self._next = monotonic() + PICTURE
+
+    def close(self, display: Any) -> None:
+        self._draw(display)
+
+    def _draw(self, display: Any) -> None:
+        from IPython.display import display as to_cell  # type: ignore[import-not-found,unused-ignore]
+
+        figure = display.plot(getattr(display, "ax_", None)).figure_
+        if self._handle is None:
+            self._handle = to_cell(figure, display_id=True)
+        else:
+            self._handle.update(figure)
+
+
+class Terminal:
+    """One line that is written over: a sparkline, the last loss and the least."""
+
+    def __init__(self, console: Any) -> None:
+        self._console = console
+        self._next = 0.0
+
+    def show(self, display: Any) -> None:
+        if monotonic() >= self._next:
+            self._write(display)
+            self._next = monotonic() + LINE
+
+    def close(self, display: Any) -> None:
+        self._write(display)
+        self._console.print()
+
+    def _write(self, display: Any) -> None:
+        from rich.control import Control
+        from rich.segment import ControlType
+        from rich.text import Text
+
+        self._console.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))
+        self._console.print(Text(line_of(display.loss)), end="", no_wrap=True, overflow="crop", highlight=False)
+
+
+def checked_screen(which: str) -> str:
+    """The name of a screen."""
+    if which not in SCREENS:
+        raise ValueError(f"screen must be one of {', '.join(map(repr, SCREENS))}, got {which!r}")
+    return which
+
+
+def opened(which: str) -> Screen:
+    """The screen of that name; "auto" takes what is there."""
+    if which == "notebook" or (which == "auto" and _in_notebook()):
+        return Notebook()
+    if which == "terminal" or which == "auto":
+        console = _console()
+        if console is not None and (which == "terminal" or console.is_terminal):
+            return Terminal(console)
+        if which == "terminal":
+            raise ModuleNotFoundError(
+                "screen='terminal' writes with rich, which is not installed; pip install 'regard[cli]' brings it"
+            )
+    return Nowhere()
+
+
+def line_of(loss: Sequence[float]) -> str:
+    """Step, sparkline, last and least loss in one line.
+
+    >>> line_of([3.0, 2.0, 1.0])
+    'step 3  █▄▁  loss 1, least 1'
+    """
+    finite = [value for value in loss if math.isfinite(value)]
+    if not finite:
+        return f"step {len(loss)}"
+    return f"step {len(loss)}  {sparkline(finite)}  loss {short(loss[-1])}, least {short(min(finite))}"
+
+
+def sparkline(numbers: Sequence[float], width: int = WIDTH) -> str:
+    """Finite numbers as small bars, each the mean of its share of them.
+
+    >>> sparkline([0.0, 1.0, 7.0])
+    '▁▂█'
+    """
+    count = min(width, len(numbers))
+    edges = [i * len(numbers) // count for i in range(count + 1)]
+    means = [sum(numbers[a:b]) / (b - a) for a, b in pairwise(edges)]
+    low, high = min(means), max(means)
+    step = (high - low) / (len(BARS) - 1) or 1.0
+    return "".join(BARS[int((mean - low) / step)] for mean in means)
+
+
+def _in_notebook() -> bool:
+    """Whether a kernel runs this; a program that never loaded IPython is in no notebook."""
+    if "IPython" not in sys.modules:
+        return False
+    shell = getattr(sys.modules["IPython"], "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
+
+
+def _console() -> Any:
+    try:
+        from rich.console import Console
+    except ModuleNotFoundError:
+        return None
+    return Console(stderr=True)

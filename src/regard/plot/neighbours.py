@@ -1,0 +1,280 @@
+"""Neighbours: the training rows that one prediction looked at, and how much each counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from textwrap import fill
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
+from matplotlib.colors import to_rgb
+from matplotlib.container import BarContainer
+from matplotlib.lines import Line2D
+from matplotlib.text import Text
+from matplotlib.ticker import FuncFormatter
+from numpy.typing import ArrayLike
+
+from regard.plot import style
+from regard.plot.display import (
+    Array,
+    Display,
+    Labels,
+    column,
+    limits,
+    looks,
+    named,
+    percent,
+    plain,
+    short,
+    training,
+    unnamed,
+)
+
+TOP = 10
+# Characters of a title's line.
+LINE = 50
+# Features written beside a row.
+WRITTEN = 3
+
+
+class NeighbourDisplay(Display):
+    """One bar per training row looked at, the most attended on top, with its value and its weight.
+
+    Parameters
+    ----------
+    index : (top,) numbers of the training rows, weight : (top,) their weights
+    words : (top,) what to write of each row beside its number, such as its value
+    rest : weight of all rows that are not shown, and others : how many they are
+    x, y, x_weight : (K,) all training rows of a one-feature model, drawn on a second panel with circles as large as
+        their weights; query and prediction: where the question stands there, and the answer
+    labels : other texts for "weight", "row", "others", "title", "query", "training", "x", "y"
+
+    Attributes
+    ----------
+    bars_, texts_ : the artists, from the top, that of the others last; points_, query_line_, prediction_point_ : those
+        of the second panel, None where there is none; ax_ (and x_ax_), figure_.
+
+    *Cost*: O(top + K).
+
+    >>> display = NeighbourDisplay([7, 2], [0.6, 0.3], ["y = 1", "y = 2"], rest=0.1, others=3).plot()
+    >>> [label.get_text() for label in display.ax_.get_yticklabels()]
+    ['row 7: y = 1', 'row 2: y = 2', '3 others']
+    """
+
+    _LABELS: ClassVar[dict[str, str]] = {
+        "weight": "attention weight",
+        "row": "row {row}: {words}",
+        "others": "{count} others",
+        "title": "{prediction} predicted at {query}",
+        "rows": "training rows, as large as their weight",
+        "query": "the question",
+        "prediction": "the answer",
+        "x": "x",
+        "y": "y",
+    }
+
+    bars_: BarContainer
+    texts_: list[Text]
+    x_ax_: Axes | None
+    points_: PathCollection | None
+    query_line_: Line2D | None
+    prediction_point_: Line2D | None
+
+    def __init__(
+        self,
+        index: ArrayLike,
+        weight: ArrayLike,
+        words: Sequence[str] | None = None,
+        *,
+        rest: float = 0.0,
+        others: int = 0,
+        x: ArrayLike | None = None,
+        y: ArrayLike | None = None,
+        x_weight: ArrayLike | None = None,
+        query: float | None = None,
+        prediction: float | None = None,
+        title: str = "",
+        labels: Labels | None = None,
+    ) -> None:
+        super().__init__(labels)
+        self.weight = column("weight", weight)
+        self.index = column("index", index, "weight", self.weight.size).astype(int)
+        if not self.weight.size:
+            raise ValueError("weight must hold at least one row, got none")
+        self.words = None if words is None else named("words", words, self.weight.size)
+        self.rest, self.others = float(rest), int(others)
+        self.x = self.y = self.x_weight = None
+        if x is not None and y is not None and x_weight is not None:
+            self.x = column("x", x)
+            self.y = column("y", y, "x", self.x.size)
+            self.x_weight = column("x_weight", x_weight, "x", self.x.size)
+        elif not (x is None and y is None and x_weight is None):
+            raise ValueError("x, y and x_weight must be given together")
+        self.query, self.prediction, self.title = query, prediction, title
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        *,
+        top: int = TOP,
+        labels: Labels | None = None,
+        ax: Axes | Sequence[Axes] | None = None,
+    ) -> Self:
+        """What the prediction of one row looked at.
+
+        Parameters
+        ----------
+        estimator : fitted, with ``attend`` and ``predict``
+        X : (1, d) the row asked about
+        top : how many training rows to show at most; the others share one last bar
+        ax : one pair of axes for the bars, or two for the bars and for the rows along x (one feature only)
+
+        *Cost*: ``attend`` and ``predict`` of one row.
+        """
+        rows = training(estimator)
+        width = rows.X.shape[1]
+        asked = np.asarray(X, np.float64)
+        if asked.shape != (1, width):
+            raise ValueError(f"X must be one row, shape (1, {width}), got shape {asked.shape}")
+        if isinstance(top, bool) or not isinstance(top, int | np.integer) or top < 1:
+            raise ValueError(f"top must be a whole number of at least 1, got {top!r}")
+        weights = looks(estimator, asked)[0]
+        shown = np.argsort(-weights, kind="stable")[: int(top)]
+        shown = shown[weights[shown] > 0.0] if weights.any() else shown[:1]
+        answer = _answer(estimator, asked)
+        said = cls._LABELS | dict(labels or {})
+        values = _values(estimator, rows.y)
+        names = rows.names
+        written = range(width) if width <= WRITTEN else []
+        words = [
+            ", ".join(
+                [*(f"{plain(names[j])} = {short(rows.X[k, j])}" for j in written), f"{said['y']} = {_word(values[k])}"]
+            )
+            for k in shown
+        ]
+        one = width == 1 and values.ndim == 1 and values.dtype.kind in "fiu"
+        features = ", ".join(f"{plain(names[j])} = {short(asked[0, j])}" for j in range(min(width, WRITTEN)))
+        display = cls(
+            shown,
+            weights[shown],
+            words,
+            rest=max(0.0, 1.0 - float(weights[shown].sum())) if weights.any() else 0.0,
+            others=int((weights > 0.0).sum() - len(shown)) if weights.any() else 0,
+            x=rows.X[:, 0] if one else None,
+            y=values if one else None,
+            x_weight=weights if one else None,
+            query=float(asked[0, 0]) if one else None,
+            prediction=float(answer) if one else None,
+            title=said["title"].format(prediction=_word(answer), query=features + ", …" * (width > WRITTEN)),
+            labels={"x": plain(names[0]), **(labels or {})} if one else labels,
+        )
+        return display.plot(ax)
+
+    @classmethod
+    def from_predictions(
+        cls,
+        index: ArrayLike,
+        weight: ArrayLike,
+        words: Sequence[str] | None = None,
+        *,
+        rest: float = 0.0,
+        others: int = 0,
+        title: str = "",
+        labels: Labels | None = None,
+        ax: Axes | None = None,
+    ) -> Self:
+        """Bars of attention computed elsewhere, such as a row of ``attend(X, top)``."""
+        return cls(index, weight, words, rest=rest, others=others, title=title, labels=labels).plot(ax)
+
+    def plot(self, ax: Axes | Sequence[Axes] | None = None) -> Self:
+        """Draw into ``ax``, one pair of axes or two, or into a new figure with a panel along x where there is one."""
+        bars, along = self._panels(ax)
+        names = [
+            self._said("row", row=row, words=word) if word else self._said("row", row=row, words="").rstrip(": ")
+            for row, word in zip(self.index, self.words or [""] * self.index.size, strict=True)
+        ]
+        weight, colours = self.weight, [style.BLUE] * self.weight.size
+        if self.others:
+            weight = np.append(weight, self.rest)
+            names.append(self._said("others", count=f"{self.others:,}"))
+            colours.append(style.MUTED)
+        place = [float(at) for at in range(len(names))]
+        self.bars_ = bars.barh(place, weight, height=0.66, color=colours)
+        room = 1.17 * max(float(weight.max()), 1e-12)
+        self.texts_ = [
+            bars.text(w + 0.012 * room, at, percent(w), va="center", fontsize=9.5, color=style.INK)
+            for at, w in zip(place, weight, strict=True)
+        ]
+        bars.set_yticks(place, names)
+        bars.set(xlabel=self.labels["weight"], xlim=(0.0, room), ylim=(len(names) - 0.4, -0.6))
+        bars.xaxis.set_major_formatter(FuncFormatter(lambda share, _: percent(share)))
+        bars.grid(False, axis="y")
+        bars.tick_params(axis="y", length=0)
+        if self.title:
+            (bars if along is None else along).set_title(fill(self.title, LINE))
+        self.x_ax_, self.points_, self.query_line_, self.prediction_point_ = along, None, None, None
+        if along is not None and self.x is not None and self.y is not None and self.x_weight is not None:
+            self._draw_along(along, self.x, self.y, self.x_weight)
+        return self
+
+    def _draw_along(self, ax: Axes, x: Array, y: Array, weight: Array) -> None:
+        """All rows where they stand, those looked at large."""
+        style.dress(ax)
+        share = weight / max(float(weight.max()), 1e-300)
+        self.points_ = ax.scatter(
+            x,
+            y,
+            s=12.0 + 150.0 * share,
+            color=[(*to_rgb(style.BLUE), alpha) for alpha in 0.25 + 0.5 * share],
+            linewidths=0,
+        )
+        self.points_.set_label(self.labels["rows"])
+        if self.query is not None:
+            self.query_line_ = ax.axvline(
+                self.query, color=style.INK, linewidth=1.2, linestyle=(0, (5, 2)), label=self.labels["query"]
+            )
+            if self.prediction is not None:
+                (self.prediction_point_,) = ax.plot(
+                    [self.query], [self.prediction], "D", color=style.VERMILION, markersize=8, zorder=5
+                )
+                self.prediction_point_.set_label(self.labels["prediction"])
+        ax.set(xlabel=self.labels["x"], ylabel=self.labels["y"], ylim=limits(limits(y)))
+        style.legend(ax)
+
+    def _panels(self, ax: Axes | Sequence[Axes] | None) -> tuple[Axes, Axes | None]:
+        height = 1.3 + 0.32 * max(self.weight.size + bool(self.others), 3)
+        if ax is None and self.x is not None:
+            figure = style.picture(6.4, height + 2.9)
+            upper, lower = figure.subplots(2, 1, height_ratios=(2.9, height))
+            return self._on(lower, 0.0, 0.0), upper
+        if ax is None or isinstance(ax, Axes):
+            return self._on(ax, 6.4, height), None
+        pair = list(np.ravel(np.asarray(ax, dtype=object)))
+        if len(pair) != 2 or self.x is None:
+            need = "one pair of axes, or two where the model has one feature"
+            raise ValueError(f"ax must be {need}, got {len(pair)}")
+        if not isinstance(pair[1], Axes):
+            raise TypeError(f"ax must hold matplotlib axes, got {type(pair[1]).__name__}")
+        return self._on(pair[0], 0.0, 0.0), pair[1]
+
+
+def _answer(estimator: Any, asked: Array) -> Any:
+    """The prediction of one row: a number, a class, or several numbers."""
+    with unnamed():
+        return estimator.predict(asked)[0]
+
+
+def _values(estimator: Any, value: Any) -> Array:
+    """What every training row answers: numbers, or class labels."""
+    classes = getattr(estimator, "classes_", None)
+    return np.asarray(value if classes is None else classes[value])
+
+
+def _word(value: Any) -> str:
+    if np.ndim(value):
+        return ", ".join(_word(one) for one in value)
+    return short(float(value)) if np.asarray(value).dtype.kind in "fiu" else plain(value)

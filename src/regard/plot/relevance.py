@@ -1,0 +1,143 @@
+"""Feature relevance: how much each feature decides about what is near."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.container import BarContainer
+from matplotlib.text import Text
+from matplotlib.ticker import FuncFormatter
+from numpy.typing import ArrayLike
+
+from regard.plot import style
+from regard.plot.display import Display, Labels, column, named, percent, plain, training
+
+# Bars that can be read on one page.
+TOP = 25
+
+
+class FeatureRelevanceDisplay(Display):
+    """One bar per feature, the most relevant on top; what was smoothed out is said in words.
+
+    Parameters
+    ----------
+    relevance : (d,) shares, not negative, adding up to 1 (or all 0)
+    names : (d,) what the features are called
+    smoothed_out : (d,) boolean: features that the search found better ignored
+    constant : (d,) boolean: features that do not vary
+    top : how many features to draw at most; the others share one last bar
+    labels : other texts for "relevance", "smoothed_out", "constant", "others"
+
+    Attributes
+    ----------
+    order : (≤ top,) numbers of the features drawn, from the top.
+    bars_, texts_ : the artists, from the top, those of the others last; ax_, figure_.
+
+    *Cost*: O(d·log d).
+
+    >>> display = FeatureRelevanceDisplay([0.2, 0.8, 0.0], ["age", "size", "id"], smoothed_out=[False, False, True])
+    >>> [text.get_text() for text in display.plot().texts_]
+    ['80 %', '20 %', 'smoothed out']
+    """
+
+    _LABELS: ClassVar[dict[str, str]] = {
+        "relevance": "share in deciding what is near",
+        "smoothed_out": "smoothed out",
+        "constant": "does not vary",
+        "others": "{count} others",
+    }
+
+    bars_: BarContainer
+    texts_: list[Text]
+
+    def __init__(
+        self,
+        relevance: ArrayLike,
+        names: Sequence[str] | None = None,
+        *,
+        smoothed_out: ArrayLike | None = None,
+        constant: ArrayLike | None = None,
+        top: int = TOP,
+        labels: Labels | None = None,
+    ) -> None:
+        super().__init__(labels)
+        self.relevance = column("relevance", relevance)
+        count = self.relevance.size
+        if not count or not (self.relevance >= 0.0).all():
+            raise ValueError("relevance must hold shares of at least 0, one for every feature")
+        if isinstance(top, bool) or not isinstance(top, int) or top < 1:
+            raise ValueError(f"top must be a whole number of at least 1, got {top!r}")
+        self.names = [f"feature {j}" for j in range(count)] if names is None else named("names", names, count)
+        self.smoothed_out = _flags("smoothed_out", smoothed_out, count)
+        self.constant = _flags("constant", constant, count)
+        # Equal shares in the order of the columns.
+        self.order = np.argsort(-self.relevance, kind="stable")[: count if count <= top + 1 else top]
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, *, top: int = TOP, labels: Labels | None = None, ax: Axes | None = None
+    ) -> Self:
+        """The relevance that a fitted estimator found: ``feature_relevance_``, by its features' names."""
+        relevance = getattr(estimator, "feature_relevance_", None)
+        if relevance is None:
+            raise TypeError(f"estimator must be fitted and have feature_relevance_, got {type(estimator).__name__}")
+        rows = training(estimator)
+        constant = np.ptp(rows.X, axis=0) == 0.0
+        w = np.asarray(estimator.w_)
+        ignored = (np.linalg.norm(w, axis=1) if w.ndim == 2 else np.broadcast_to(w, len(constant))) == 0.0
+        smoothed = ignored & ~constant
+        return cls(relevance, rows.names, smoothed_out=smoothed, constant=constant, top=top, labels=labels).plot(ax)
+
+    def plot(self, ax: Axes | None = None) -> Self:
+        """Draw into ``ax``, or into a new figure."""
+        rest = np.setdiff1d(np.arange(self.relevance.size), self.order)
+        share = self.relevance[self.order]
+        names = [plain(self.names[j]) for j in self.order]
+        words = [self._word(j) for j in self.order]
+        colours = [style.BLUE] * len(names)
+        if rest.size:
+            share = np.append(share, self.relevance[rest].sum())
+            names.append(self._said("others", count=rest.size))
+            words.append(percent(share[-1]))
+            colours.append(style.MUTED)
+        ax = self._on(ax, 6.4, 1.1 + 0.34 * max(len(names), 2))
+        place = [float(at) for at in range(len(names))]
+        self.bars_ = ax.barh(place, share, height=0.66, color=colours)
+        room = 1.16 * max(float(share.max()), 1e-3)
+        self.texts_ = [
+            ax.text(
+                width + 0.012 * room,
+                at,
+                word,
+                va="center",
+                fontsize=10,
+                color=style.INK if width > 0.0 else style.MUTED,
+                fontstyle="normal" if width > 0.0 else "italic",
+            )
+            for at, width, word in zip(place, share, words, strict=True)
+        ]
+        ax.set_yticks(place, names)
+        ax.set(xlabel=self.labels["relevance"], xlim=(0.0, room), ylim=(len(names) - 0.4, -0.6))
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda share, _: percent(share)))
+        ax.grid(False, axis="y")
+        ax.tick_params(axis="y", length=0)
+        return self
+
+    def _word(self, feature: int) -> str:
+        if self.constant[feature]:
+            return self.labels["constant"]
+        if self.smoothed_out[feature]:
+            return self.labels["smoothed_out"]
+        return percent(self.relevance[feature])
+
+
+def _flags(name: str, flags: ArrayLike | None, count: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    if flags is None:
+        return np.zeros(count, bool)
+    array = np.asarray(flags)
+    if array.shape != (count,) or array.dtype != bool:
+        raise ValueError(f"{name} must be {count} booleans, got dtype {array.dtype} and shape {array.shape}")
+    return array
