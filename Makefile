@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Some of scikit-learn's own checks skip in silence unless scipy dispatches arrays.
 export SCIPY_ARRAY_API = 1
 
-.PHONY: help setup tour test soak format lint types check bench clean
+.PHONY: help setup tour browser test soak format lint types check bench clean
 
 help:            ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -30,10 +30,16 @@ setup: $(VENV)/tests  ## virtual environment with everything the tests need
 tour: $(VENV)/command  ## walk the notes' story; figures and a page in ./tour
 	$(BIN)/regard tour --out tour --force
 
-test: setup      ## the whole test suite
+# Debian's chromium for the tests of the page, where apt may install it; without it those tests skip, and say so.
+browser:
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && DEBIAN_FRONTEND=noninteractive timeout 600 \
+	sh -c 'apt-get update && apt-get install -y chromium' >/dev/null 2>&1; } || \
+	echo "no chromium, and apt-get cannot install it: the page will not be tested in a browser"
+
+test: setup browser  ## the whole test suite
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
-soak: setup      ## the suite with full counts of its long tests
+soak: setup browser  ## the suite with full counts of its long tests
 	REGARD_SOAK=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 format: setup    ## rewrite the sources in the house format

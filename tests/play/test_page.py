@@ -1,0 +1,100 @@
+"""The page's files: what they may contain, how large they are, and that both languages say everything."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import pytest
+
+from regard.kernels import KERNELS
+from regard.play.files import page
+from regard.play.messages import MOST_NAME
+from regard.play.tables import MOST_BYTES, MOST_FEATURES
+from regard.play.training import MOST_POINTS, W_RANGE
+
+FILES = page()
+SCRIPTS = {address: file.content.decode() for address, file in FILES.items() if address.endswith(".js")}
+OWN = {address: text for address, text in SCRIPTS.items() if not address.startswith("/words/")}
+MOST_CODE, LONGEST = 60_000, 300
+
+
+@cache
+def words(lang: str) -> dict[str, str]:
+    return dict(re.findall(r'^  (\w+): "(.*)",$', SCRIPTS[f"/words/{lang}.js"], re.M))
+
+
+# Loaded when asked for.
+LATER = {"/table.js", "/share.js"}
+
+
+def test_the_code_is_small_and_split_by_concern():
+    """All scripts together, and all that is loaded when the page opens: scripts, markup and style."""
+    sizes = {address: len(file.content) for address, file in FILES.items() if not address.startswith("/words/")}
+    assert sum(sizes[address] for address in OWN) < MOST_CODE
+    assert sum(sizes[address] for address in sizes.keys() - LATER) < MOST_CODE
+    for address, text in OWN.items():
+        assert text.count("\n") < LONGEST, address
+        assert text.startswith("// "), address
+
+
+@pytest.mark.parametrize("address", FILES)
+def test_nothing_points_elsewhere_or_runs_text_as_code(address):
+    text = FILES[address].content.decode()
+    assert not re.findall(r"https?://(?!www\.w3\.org/2000/svg)", text)
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|javascript:", text
+    )
+    if address == "/":
+        assert not re.search(r"\son\w+=|\sstyle=|<style|<script(?! type=\"module\" src=\"/main\.js\"></script>)", text)
+
+
+def test_imports_lead_to_files_of_the_page():
+    for address, text in SCRIPTS.items():
+        for target in re.findall(r'^import .*from "(.+)";', text, re.M):
+            assert target.startswith("./"), address
+            assert "/" + target[2:] not in LATER, address
+            assert "/" + target[2:] in SCRIPTS, (address, target)
+
+
+def test_both_languages_say_everything_and_nothing_else():
+    assert list(words("en")) == list(words("zh"))
+    asked = set(re.findall(r'data-(?:word|label)="(\w+)"', FILES["/"].content.decode()))
+    code = "\n".join(OWN.values())
+    asked |= {
+        word for call in re.findall(r"\b(?:say|tell|finish)\(([^;]*)", code) for word in re.findall(r'"(\w+)"', call)
+    }
+    asked |= {f"kernel_{name}" for name in (*KERNELS, "dot", "additive")}
+    asked |= {f"why{kind}" for kind in re.findall(r'"(Constant|Alone|Thin|Thick|Nothing|Right)"', code)}
+    asked |= {"thin", "thick", "right", "truth", "average", "nearest", "attention", "learned"}
+    assert set(words("en")) <= asked
+    for name in set(re.findall(r'\bsay\("(\w+)"', code)):
+        assert name in words("en")
+
+
+@pytest.mark.parametrize("name", sorted(words("en")))
+def test_both_languages_fill_in_the_same(name):
+    english, chinese = (sorted(re.findall(r"\{(\w+)\}", words(lang)[name])) for lang in ("en", "zh"))
+    assert english == chinese
+    assert words("en")[name]
+    assert words("zh")[name]
+
+
+def test_limits_of_the_page_are_those_of_the_server():
+    state, table = OWN["/state.js"], OWN["/table.js"]
+    assert f"MOST_POINTS = {MOST_POINTS}" in state
+    assert f"MOST_BYTES = {MOST_BYTES / 1e6:g}e6" in table
+    assert f"MOST_FEATURES = {MOST_FEATURES}" in table
+    assert "parts.w >= 1e-3 && parts.w <= 1e5" in state
+    assert W_RANGE == (1e-3, 1e5)
+    assert MOST_NAME >= 100
+
+
+def test_colours_are_the_houses():
+    from regard.plot import style
+
+    css = FILES["/style.css"].content.decode()
+    for colour in (style.BLUE, style.VERMILION, style.INK):
+        assert colour in css
+    heat = OWN["/heatmap.js"]
+    assert '"ffffff", "dcebf6", "9ccbe6", "3f95c9", "0b5c9b", "08264d"' in heat

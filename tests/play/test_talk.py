@@ -1,0 +1,281 @@
+"""The conversation: bad messages (lines 85, 87, 88), turns (91), goodbyes (92), and training as the library trains."""
+
+from __future__ import annotations
+
+import json
+from time import monotonic, sleep
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from websockets.exceptions import ConnectionClosed
+
+from regard import NadarayaWatsonRegressor
+from regard.bandwidth import Objective, follow_the_notes
+from regard.data import houses, notes
+from regard.play.messages import MOST_CHARACTERS
+from regard.play.talk import ASKS
+
+DATA = notes(30, 0)
+TRAIN = {
+    "do": "train",
+    "x": DATA.x_train.tolist(),
+    "y": DATA.y_train.tolist(),
+    "kernel": "gaussian",
+    "optimizer": "lbfgs",
+    "w": 1.0,
+}
+HOW = '"kernel": "gaussian", "optimizer": "sgd"'
+SHORT = 300
+
+
+def refusal(conversation, text: str) -> dict:
+    conversation.send(text)
+    heard = conversation.until("refused")[-1]
+    assert len(json.dumps(heard)) < SHORT
+    return heard
+
+
+@pytest.fixture
+def open_talk(talk):
+    return talk()
+
+
+def eventually(holds) -> None:
+    end = monotonic() + 20.0
+    while not holds():
+        assert monotonic() < end
+        sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    "number", ["NaN", "Infinity", "-Infinity", "1e400", "-1e400", "1e10", "true", '"1"', "null", "[1]"]
+)
+def test_85_numbers_that_are_none_are_422_and_not_repeated(talk, number):
+    for message in (
+        f'{{"do": "train", "job": 1, "x": [1, {number}], "y": [1, 2], {HOW}, "w": 1}}',
+        f'{{"do": "train", "job": 1, "x": [1, 2], "y": [1, 2], {HOW}, "w": {number}}}',
+    ):
+        heard = refusal(talk(), message)
+        assert heard["status"] == 422
+        assert "400" not in heard["error"]
+        assert "NaN" not in heard["error"]
+
+
+def test_87_an_over_long_list_is_a_short_422(talk):
+    heard = refusal(talk(), json.dumps({**TRAIN, "job": 1, "x": [1.5] * 20_000}))
+    assert heard["status"] == 422
+    assert "2 to 1,000 entries" in heard["error"]
+
+
+def test_88_json_a_hundred_thousand_deep_is_400(talk):
+    assert refusal(talk(), "[" * 100_000 + "]" * 100_000)["status"] in (400, 413)
+    assert refusal(talk(), "[" * 90_000 + "]" * 90_000)["status"] == 400
+    assert refusal(talk(), '{"a":' * 30_000)["status"] == 400
+
+
+def test_a_message_that_is_too_long_is_refused_and_one_far_too_long_ends_the_talk(talk):
+    conversation = talk()
+    assert refusal(conversation, '"' + "x" * MOST_CHARACTERS + '"')["status"] == 413
+    conversation.send('"' + "x" * 4 * MOST_CHARACTERS + '"')
+    with pytest.raises(ConnectionClosed):
+        conversation.hear()
+
+
+def test_bytes_end_the_talk(talk, playground):
+    conversation = talk()
+    conversation.send(b"\x80\x04K\x01.")
+    with pytest.raises(ConnectionClosed):
+        conversation.hear()
+    eventually(lambda: not playground.house.clients)
+
+
+@pytest.mark.parametrize(
+    ("message", "status"),
+    [
+        ("", 400),
+        ("{", 400),
+        ("[]", 422),
+        ("3", 422),
+        ("{}", 422),
+        ('{"do": "dance", "job": 1}', 422),
+        ('{"do": "train"}', 422),
+        ('{"do": "train", "job": 0}', 422),
+        ('{"do": "look", "job": 1, "row": -1}', 422),
+        ('{"do": "look", "job": 1, "row": 0}', 409),
+        ('{"do": "look", "job": 1, "row": 0, "path": "/etc/passwd"}', 422),
+        ('{"do": "fit", "job": 1, "table": "../../x", "target": "y", "features": ["x"]}', 404),
+        (json.dumps({**TRAIN, "job": 1, "kernel": "__class__"}), 422),
+        (json.dumps({**TRAIN, "job": 1, "y": [1.0, 2.0]}), 422),
+        (json.dumps({**TRAIN, "job": 1, "x": [1.0] * 30}), 422),
+        (json.dumps({**TRAIN, "job": 1, "w": 0}), 422),
+        ('{"do": "train", "job": ' + "9" * 5000 + "}", 400),
+    ],
+)
+def test_messages_that_make_no_sense(talk, message, status):
+    assert refusal(talk(), message)["status"] == status
+
+
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=10)),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=5), inner, max_size=4)),
+    max_leaves=8,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    do=st.sampled_from([*ASKS, "stop", "dance"]),
+    fields=st.dictionaries(
+        st.sampled_from(["x", "y", "w", "kernel", "optimizer", "row", "table", "target", "features", "z"]), VALUES
+    ),
+)
+def test_messages_of_anything_are_refused_or_heard(open_talk, do, fields):
+    open_talk.send(json.dumps({"do": do, "job": 1, **fields}))
+    open_talk.send("{")  # what comes after is still heard
+    heard = [open_talk.hear()]
+    while heard[-1].get("status") != 400:
+        heard.append(open_talk.hear())
+    assert all(each.get("status", 0) < 500 for each in heard)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "laplace"])
+def test_lbfgs_is_the_librarys_search_step_by_step(talk, kernel):
+    conversation = talk()
+    conversation.ask(**{**TRAIN, "kernel": kernel})
+    heard = conversation.until("trained")
+    assert [each["did"] for each in heard[:2]] == ["queued", "started"]
+    steps, done = [each for each in heard if each["did"] == "step"], heard[-1]
+    model = NadarayaWatsonRegressor(kernel=kernel, metric="scalar").fit(DATA.x_train[:, None], DATA.y_train)
+    assert done["w"] == pytest.approx(model.w_, rel=1e-9)
+    assert done["loss"] == pytest.approx(model.search_.value, rel=1e-9)
+    assert done["steps"] == len(steps) >= model.search_.evaluations
+    np.testing.assert_allclose(
+        [each["loss"] for each in steps[: model.search_.evaluations]], model.search_.path, rtol=1e-9
+    )
+    assert not done["stopped"]
+
+
+def test_sgd_is_the_notes_recipe_step_by_step(talk):
+    conversation = talk()
+    conversation.ask(**{**TRAIN, "optimizer": "sgd", "w": 0.6})
+    heard = conversation.until("trained")
+    found = follow_the_notes(Objective.of(DATA.x_train[:, None], DATA.y_train), 0.6)
+    steps = [each for each in heard if each["did"] == "step"]
+    np.testing.assert_allclose([each["w"] for each in steps], [*found.places[:, 0], float(found.w)], rtol=1e-12)
+    np.testing.assert_allclose([30 * each["loss"] for each in steps[:-1]], found.path, rtol=1e-12)
+    assert heard[-1]["w"] == pytest.approx(float(found.w), rel=1e-12)
+
+
+def long_training() -> dict:
+    data = notes(500, 1)
+    return {**TRAIN, "kernel": "triweight", "x": data.x_train.tolist(), "y": data.y_train.tolist()}
+
+
+def test_stop_keeps_the_best_so_far(talk):
+    conversation = talk()
+    conversation.ask(**long_training())
+    heard = conversation.until("step")
+    conversation.send('{"do": "stop"}')
+    heard += conversation.until("trained")
+    assert heard[-1]["stopped"]
+    assert heard[-1]["loss"] == min(each["loss"] for each in heard if each["did"] == "step")
+
+
+def test_91_trainings_wait_for_their_turn_and_too_many_are_409(talk, playground):
+    first, second = talk(), talk()
+    first.ask(**long_training())
+    first.until("step")
+    for _ in range(6):
+        first.ask(**long_training())
+    heard = first.until("refused")
+    assert heard[-1]["status"] == 409
+    # The other page is next, although four of the first page's wait already.
+    second.ask(**TRAIN)
+    assert second.hear() == {"job": 1, "did": "queued", "before": 2}
+    second.send('{"do": "stop"}')
+    assert second.hear()["did"] == "dropped"
+    first.send('{"do": "stop"}')
+    dropped = first.until("trained")
+    assert sum(each["did"] == "dropped" for each in dropped) == 4
+    eventually(lambda: not playground.house.queue.busy)
+
+
+def test_92_a_page_that_leaves_stops_its_jobs_and_leaves_nothing(talk, playground):
+    conversation = talk()
+    for _ in range(3):
+        conversation.ask(**long_training())
+    conversation.until("step")
+    conversation.close()
+    queue = playground.house.queue
+    eventually(lambda: not playground.house.clients and not queue.waiting and not queue.busy)
+    again = talk()
+    again.ask(**TRAIN)
+    assert again.until("trained")
+
+
+def csv_of(n: int) -> bytes:
+    data = houses(n)
+    head = ",".join([*data.feature_names, data.target_name])
+    return "\n".join(
+        [head, *(",".join(map(repr, [*map(float, row), float(y)])) for row, y in zip(data.X, data.y, strict=True))]
+    ).encode()
+
+
+def test_own_data_are_fitted_and_rows_looked_up(talk, web, light_search):
+    table = web.post("/table", content=csv_of(60), headers={"content-type": "text/csv"}).json()["table"]
+    conversation = talk()
+    names = ["area", "age", "distance"]
+    conversation.ask(do="fit", table=table, target="price", features=names)
+    heard = conversation.until()
+    done = heard[-1]
+    assert done["did"] == "fitted", done
+    assert any(each["did"] == "progress" for each in heard)
+    assert sum(done["relevance"]) == pytest.approx(1.0)
+    assert done["error"] < done["nearest_error"] < done["mean_error"] * 1.5
+    assert len(done["predicted"]) == len(done["actual"]) == 60
+    conversation.ask(do="look", row=7)
+    looked = conversation.until()[-1]
+    data = houses(60)
+    assert looked["actual"] == data.y[7]
+    assert looked["left_out"] == done["predicted"][7]
+    assert [each["weight"] for each in looked["rows"]] == sorted(
+        (each["weight"] for each in looked["rows"]), reverse=True
+    )
+    assert sum(each["weight"] for each in looked["rows"]) == pytest.approx(looked["mass"])
+    assert looked["rows"][0]["x"] == data.X[looked["rows"][0]["row"], [0, 1, 3]].tolist()
+    conversation.ask(do="look", row=60)
+    assert conversation.until()[-1]["status"] == 422
+
+
+def test_a_fit_that_is_stopped_keeps_the_best_so_far(talk, web):
+    table = web.post("/table", content=csv_of(150), headers={"content-type": "text/csv"}).json()["table"]
+    conversation = talk()
+    conversation.ask(do="fit", table=table, target="price", features=["area", "age", "distance", "rooms"])
+    for _ in range(3):
+        conversation.until("progress")
+    conversation.send('{"do": "stop"}')
+    done = conversation.until("fitted", "stopped")[-1]
+    assert done["did"] == "stopped" or (done["stopped"] and np.isfinite(done["predicted"]).all())
+    conversation.ask(do="look", row=0)
+    assert conversation.until()[-1]["did"] == ("looked" if done["did"] == "fitted" else "refused")
+
+
+@pytest.mark.parametrize(
+    ("target", "features", "said"),
+    [
+        ("price", ["price"], "cannot be one of the features"),
+        ("nothing", ["area"], "no column"),
+        ("price", ["area", "area"], "must not repeat"),
+        ("price", [], "list of 1 to 30"),
+        ("price", ["x" * 500], "text of 1 to"),
+    ],
+)
+def test_columns_that_make_no_sense_are_422(talk, web, target, features, said):
+    table = web.post("/table", content=csv_of(10), headers={"content-type": "text/csv"}).json()["table"]
+    conversation = talk()
+    conversation.ask(do="fit", table=table, target=target, features=features)
+    heard = conversation.until("refused")[-1]
+    assert heard["status"] == 422
+    assert said in heard["error"]
