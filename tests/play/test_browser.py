@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import time
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 from conversation import wait_for
 from regard import NadarayaWatsonRegressor
-from regard.bandwidth import loo_objective
+from regard.bandwidth import Objective, loo_objective
 from regard.data import houses, notes
 from regard.kernels import KERNELS
 from regard.scores import RADIAL
@@ -225,7 +226,7 @@ def test_train_to_convergence(visit, optimizer):
         assert steps == model.search_.evaluations
         assert page.page.get_attribute("#verdict", "data-verdict") == "right"
     else:
-        from regard.bandwidth import Objective, follow_the_notes
+        from regard.bandwidth import follow_the_notes
 
         assert found["learned"]["w"] == pytest.approx(float(follow_the_notes(Objective.of(x, y), 0.7).w), rel=1e-9)
         assert steps == 6
@@ -237,7 +238,15 @@ def test_train_to_convergence(visit, optimizer):
     assert page.page.locator("#steps .tries").get_attribute("d") == ""
 
 
-def test_a_training_can_be_stopped(visit):
+def test_a_training_can_be_stopped(visit, monkeypatch):
+    evaluate = Objective.__call__
+
+    def slowly(self, *given, **options):
+        # On a fast machine it would be over before anybody can press the button.
+        time.sleep(0.02)
+        return evaluate(self, *given, **options)
+
+    monkeypatch.setattr(Objective, "__call__", slowly)
     page = visit().open("#notes=500.3&kernel=triweight")
     page.page.click("#train")
     wait_for(page.page, "document.querySelector('#steps .tries').getAttribute('d').length > 50")

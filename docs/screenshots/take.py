@@ -1,6 +1,6 @@
-"""The README's screenshots: ``python docs/screenshots.py`` takes them again, in Debian's chromium.
+"""The README's screenshots: ``python docs/screenshots/take.py`` takes them again, in Debian's chromium.
 
-The playground, a report and the tour, as a reader sees them; into docs/images.
+The playground, a report and the tour, as a reader sees them; into this folder.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 from regard.data import Table, houses, write_table
 
-IMAGES = Path(__file__).resolve().parent / "images"
+HERE = Path(__file__).resolve().parent
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
 WIDTH, HEIGHT = 1280, 840
 
@@ -30,9 +30,9 @@ def shoot(browser: Browser, address: str, name: str, ready: str, scroll: str | N
         page.locator(scroll).scroll_into_view_if_needed()
         page.evaluate("name => document.querySelector(name).scrollIntoView()", scroll)
     page.wait_for_timeout(800)
-    page.screenshot(path=IMAGES / f"{name}.png")
+    page.screenshot(path=HERE / f"{name}.png")
     page.close()
-    print(f"wrote docs/images/{name}.png")
+    print(f"wrote {name}.png")
 
 
 def main() -> None:
