@@ -22,6 +22,7 @@ LEVELS = [
     {"estimators"},
     {"inference"},
     {"bandwidth"},
+    {"seq2seq"},
     {"nn"},
     {"pooling", "local", "tensors"},
     {"runner"},

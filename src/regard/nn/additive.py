@@ -56,7 +56,15 @@ class AdditiveScore(nn.Module):
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
         fits(queries, keys, self.W_q.in_features, self.W_k.in_features)
-        return additive(projected(self.W_q, queries), projected(self.W_k, keys), self.w_v)
+        return self.between(queries, self.keep(keys))
+
+    def keep(self, keys: Tensor) -> Tensor:
+        """Keys as ``between`` takes them, projected once for all queries to come."""
+        return projected(self.W_k, keys)
+
+    def between(self, queries: Tensor, kept: Tensor) -> Tensor:
+        """Scores (…, Q, K) for keys that were kept."""
+        return additive(projected(self.W_q, queries), kept, self.w_v)
 
 
 class ConcatenatedScore(nn.Module):

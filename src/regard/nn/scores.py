@@ -67,7 +67,15 @@ class GaussianScore(nn.Module):
         same_width(queries, keys)
         if self.w.ndim and self.w.shape[0] != keys.shape[-1]:
             raise ValueError(f"w is for {self.w.shape[0]} features but keys have {keys.shape[-1]}")
-        return gaussian(queries, keys, self.w)
+        return self.between(queries, keys)
+
+    def keep(self, keys: Tensor) -> Tensor:
+        """Keys as ``between`` takes them: as they are."""
+        return keys
+
+    def between(self, queries: Tensor, kept: Tensor) -> Tensor:
+        """Scores (…, Q, K) for keys that were kept."""
+        return gaussian(queries, kept, self.w)
 
     def extra_repr(self) -> str:
         return f"w={self.w.item():.4g}" if self.w.ndim == 0 else f"w={tuple(self.w.shape)}"
@@ -84,7 +92,15 @@ class DotProductScore(nn.Module):
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
         same_width(queries, keys)
-        return dot_product(queries, keys)
+        return self.between(queries, keys)
+
+    def keep(self, keys: Tensor) -> Tensor:
+        """Keys as ``between`` takes them: as they are."""
+        return keys
+
+    def between(self, queries: Tensor, kept: Tensor) -> Tensor:
+        """Scores (…, Q, K) for keys that were kept."""
+        return dot_product(queries, kept)
 
 
 class BilinearScore(nn.Module):
@@ -119,8 +135,17 @@ class BilinearScore(nn.Module):
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
         fits(queries, keys, *self.W.shape)
-        queries, keys, W = widened(queries, keys, self.W)
-        return queries @ (keys @ W.T).transpose(-2, -1)
+        return self.between(queries, self.keep(keys))
+
+    def keep(self, keys: Tensor) -> Tensor:
+        """Keys as ``between`` takes them, projected once for all queries to come."""
+        keys, W = widened(keys, self.W)
+        return keys @ W.T
+
+    def between(self, queries: Tensor, kept: Tensor) -> Tensor:
+        """Scores (…, Q, K) for keys that were kept."""
+        queries, kept = widened(queries, kept)
+        return queries @ kept.transpose(-2, -1)
 
     def extra_repr(self) -> str:
         return f"query_size={self.W.shape[0]}, key_size={self.W.shape[1]}"

@@ -1,0 +1,204 @@
+"""Pairs of texts, a source and its target, and the files they come in.
+
+    read_pairs      source<TAB>target, and whatever attribution follows a second tab: the form of the book's fra.txt
+    read_parallel   two files, line by line
+    read_lines      one file, for translating
+
+All are UTF-8 with or without a BOM, gzipped where the name ends in .gz, and read strictly: a line that cannot be used
+is an error with its number. White space around a text is dropped, the text itself is kept as it is.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from regard.data.delimited import Capped, _lines
+from regard.data.files import PathLike, open_regular
+from regard.data.formats import MAX_BYTES
+from regard.data.table import TableError
+
+# In an alignment: a target character that comes from no place in the source.
+NOWHERE = -1
+
+
+class PairsError(ValueError):
+    """Pairs that cannot be used; the message names the file and the line."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Source texts, their targets, and where known, where in the source each target character comes from.
+
+    >>> pairs = Pairs(("ab", "c"), ("ba", "c"), ((1, 0), (0,)))
+    >>> len(pairs), pairs.take([1]).target
+    (2, ('c',))
+    """
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    # One position in the source text for each character of the target text, -1 where it comes from nowhere. A position
+    # at the first letter of a word stands for the word.
+    alignment: tuple[tuple[int, ...], ...] | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.source) != len(self.target):
+            raise PairsError(f"source has {len(self.source)} texts, target has {len(self.target)}")
+        if self.alignment is None:
+            return
+        if len(self.alignment) != len(self.target):
+            raise PairsError(f"alignment has {len(self.alignment)} rows, target has {len(self.target)} texts")
+        for number, (source, target, row) in enumerate(zip(self.source, self.target, self.alignment, strict=True), 1):
+            if len(row) != len(target):
+                raise PairsError(f"alignment of pair {number} has {len(row)} positions, its target {len(target)}")
+            if row and not (min(row) >= NOWHERE and max(row) < len(source)):
+                raise PairsError(
+                    f"alignment of pair {number} must lie within -1 and {len(source) - 1}, got {min(row)} to {max(row)}"
+                )
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def take(self, rows: Iterable[int]) -> Pairs:
+        """The pairs of these rows, in this order."""
+        rows = tuple(rows)
+        alignment = None if self.alignment is None else tuple(self.alignment[row] for row in rows)
+        return Pairs(tuple(self.source[row] for row in rows), tuple(self.target[row] for row in rows), alignment)
+
+    def split(self, share: float, seed: int = 0, *, by: str = "source") -> tuple[Pairs, Pairs]:
+        """The pairs to learn from and the pairs held out, with no source text in both.
+
+        A pair is held out when the SHA-256 of the seed and its source, as a fraction, is below ``share``. So equal
+        sources go the same way, and a source stays on its side however many pairs are added.
+
+        Parameters
+        ----------
+        share : about how much to hold out, strictly between 0 and 1.
+        seed : another seed gives another split.
+        by : "source", or "target" where no target text may be in both: a date that is held out in one format is then
+            held out in all.
+
+        >>> learn, held = Pairs(tuple("abcdefgh"), tuple("abcdefgh")).split(0.25)
+        >>> learn.source, held.source
+        (('c', 'e', 'f', 'g', 'h'), ('a', 'b', 'd'))
+        """
+        if not 0.0 < share < 1.0:
+            raise ValueError(f"share must lie strictly between 0 and 1, got {share}")
+        if by not in ("source", "target"):
+            raise ValueError(f"by must be 'source' or 'target', got {by!r}")
+        out = [_fraction(text, seed) < share for text in (self.source if by == "source" else self.target)]
+        return (
+            self.take(row for row, held in enumerate(out) if not held),
+            self.take(row for row, held in enumerate(out) if held),
+        )
+
+
+def _fraction(text: str, seed: int) -> float:
+    digest = hashlib.sha256(f"{int(seed)}\n{text}".encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big") / 2.0**64
+
+
+def read_pairs(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Pairs:
+    """The pairs in a file of lines ``source<TAB>target`` or ``source<TAB>target<TAB>attribution``.
+
+    Parameters
+    ----------
+    path : any name; one ending in .gz is unpacked; "-" is standard input.
+    max_bytes : refuse what decodes to more than this.
+
+    Raises PairsError naming the file and the line. There is no header; blank lines may stand at the end only.
+    """
+    source, target = [], []
+    lines = _until_blank(read_lines(path, max_bytes=max_bytes), _called(path))
+    for number, line in enumerate(lines, 1):
+        cells = [cell.strip() for cell in line.split("\t")]
+        if len(cells) not in (2, 3):
+            raise PairsError(
+                f"{_called(path)}: line {number}: has {len(cells) - 1} tabs; a line is source<TAB>target, "
+                "or source<TAB>target<TAB>attribution"
+            )
+        for side, text in zip(("source", "target"), cells[:2], strict=True):
+            if not text:
+                raise PairsError(f"{_called(path)}: line {number}: the {side} is empty")
+        source.append(cells[0])
+        target.append(cells[1])
+    return Pairs(tuple(source), tuple(target))
+
+
+def read_parallel(source: PathLike, target: PathLike, *, max_bytes: int = MAX_BYTES) -> Pairs:
+    """The pairs in two files, line n of one with line n of the other.
+
+    Parameters
+    ----------
+    source, target : any names; those ending in .gz are unpacked.
+    max_bytes : refuse a file that decodes to more than this.
+
+    Raises PairsError naming the file and the line. Blank lines may stand at the end only.
+    """
+    if str(source) == str(target) == "-":
+        raise PairsError("source and target are both standard input; only one of them can be")
+    left, right = (_until_blank(read_lines(path, max_bytes=max_bytes), _called(path)) for path in (source, target))
+    if len(left) != len(right):
+        raise PairsError(f"{_called(source)} has {len(left):,} lines, {_called(target)} has {len(right):,}")
+    return Pairs(tuple(line.strip() for line in left), tuple(line.strip() for line in right))
+
+
+def read_lines(path: PathLike, *, max_bytes: int = MAX_BYTES) -> tuple[str, ...]:
+    """The lines of a text file without their ends (LF or CRLF), blank ones included.
+
+    Parameters
+    ----------
+    path : any name; one ending in .gz is unpacked; "-" is standard input.
+    max_bytes : refuse what decodes to more than this.
+
+    Raises PairsError naming the file and the line.
+    """
+    try:
+        if str(path) == "-":
+            if sys.stdin is None:
+                raise PairsError("standard input is closed")
+            return tuple(_texts(sys.stdin.buffer, _called(path), max_bytes))
+        with open_regular(path, PairsError) as file:
+            if not Path(path).name.lower().endswith(".gz"):
+                return tuple(_texts(file, str(path), max_bytes))
+            with gzip.GzipFile(fileobj=file, mode="rb") as unzipped:
+                return tuple(_texts(cast(BinaryIO, unzipped), str(path), max_bytes))
+    except (gzip.BadGzipFile, EOFError, zlib.error) as reason:
+        raise PairsError(f"{path}: is not a whole gzip file ({reason})") from None
+    except TableError as reason:
+        raise PairsError(str(reason)) from None
+
+
+def _texts(stream: BinaryIO, called: str, cap: int) -> Iterator[str]:
+    with io.BufferedReader(Capped(stream, cap, called), 1 << 20) as buffered:
+        for number, line in enumerate(_lines(buffered, called), 1):
+            text = line.removesuffix("\n").removesuffix("\r")
+            if "\r" in text:
+                raise PairsError(
+                    f"{called}: line {number}: a carriage return stands alone; save the file with ordinary line ends"
+                )
+            yield text
+
+
+def _until_blank(lines: tuple[str, ...], called: str) -> tuple[str, ...]:
+    """The lines without the blank ones at the end; a blank one before that is an error."""
+    end = len(lines)
+    while end and not lines[end - 1].strip():
+        end -= 1
+    if not end:
+        raise PairsError(f"{called}: is empty")
+    for number, line in enumerate(lines[:end], 1):
+        if not line.strip():
+            raise PairsError(f"{called}: line {number} is empty, yet text follows it")
+    return lines[:end]
+
+
+def _called(path: PathLike) -> str:
+    return "standard input" if str(path) == "-" else str(path)

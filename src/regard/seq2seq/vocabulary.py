@@ -1,0 +1,295 @@
+"""A vocabulary: texts into ids and back, by words, by characters, or by sentencepiece's subwords.
+
+    id   0     1     2     3     4 …
+         pad   unk   bos   eos   tokens, the most frequent first, equal counts in the order of their text
+
+The four special ids have no text: a literal "<pad>" in a sentence is an ordinary word, and no text encodes to pad, bos
+or eos. Words are split from punctuation ("l'homme." → "l'" "homme" "."; "man's" → "man" "'s"), and joined again by the
+usual spacing; characters keep everything.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+PAD, UNK, BOS, EOS = range(4)
+SPECIALS = ("<pad>", "<unk>", "<bos>", "<eos>")  # how they are shown, never how they are read
+UNITS = ("words", "characters", "sentencepiece")
+
+# Numbers with their points and commas; French elisions; words, hyphens inside included; what follows an apostrophe;
+# any other visible character.
+_LETTER = r"[\w\u0300-\u036f]"
+_WORD = re.compile(
+    r"\d+(?:[.,]\d+)+(?!\w)"
+    rf"|(?<!\w)(?:[cdjlmnst]|qu)['’](?=\w)"
+    rf"|{_LETTER}+(?:-{_LETTER}+)*"
+    rf"|(?<={_LETTER})['’]{_LETTER}+"
+    r"|\S",
+    re.IGNORECASE,
+)
+_NO_SPACE_BEFORE = frozenset(",.;:!?)]}%…")
+_NO_SPACE_AFTER = frozenset("([{")
+_SPACE_MARK = "▁"  # how sentencepiece writes a space
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The tokens known, and how to find them in a text.
+
+    >>> words = Vocabulary.learn(["the man's dog.", "the cat"])
+    >>> words.encode("the dog <pad>"), words.decode([4, 9, 5, 8, 6])
+    ([4, 8, 1, 1, 1], "the man's dog.")
+    """
+
+    unit: str
+    tokens: tuple[str, ...]  # ids 4, 5, …
+    lower: bool = False  # texts are put in small letters before they are looked up
+    model: bytes = b""  # sentencepiece's own file
+
+    def __post_init__(self) -> None:
+        _check_unit(self.unit)
+        if (self.unit == "sentencepiece") != bool(self.model):
+            raise ValueError(f"model must be given for unit 'sentencepiece' and for no other; unit is {self.unit!r}")
+        if len(self._ids) != len(self.tokens):
+            again = next(token for token, count in Counter(self.tokens).items() if count > 1)
+            raise ValueError(f"tokens holds {again!r} twice")
+
+    @classmethod
+    def learn(
+        cls,
+        texts: Iterable[str],
+        unit: str = "words",
+        *,
+        min_count: int = 1,
+        max_size: int | None = None,
+        lower: bool = False,
+    ) -> Vocabulary:
+        """The vocabulary of some texts; the order of the texts does not matter for words and characters.
+
+        Parameters
+        ----------
+        texts : what to learn from.
+        unit : "words", "characters" or "sentencepiece" (needs ``pip install 'regard[seq2seq]'``).
+        min_count : leave out what is seen less often than this; sentencepiece has its own rule and takes 1 only.
+        max_size : the most ids, the four special ones included; sentencepiece must be told, and treats it as a wish
+            where the texts are too few.
+        lower : put all texts in small letters.
+        """
+        _check_unit(unit)
+        if isinstance(texts, str):
+            raise ValueError("texts must be many texts, got one string")
+        if min_count < 1:
+            raise ValueError(f"min_count must be at least 1, got {min_count}")
+        if max_size is not None and max_size <= len(SPECIALS):
+            raise ValueError(f"max_size must be above {len(SPECIALS)}, got {max_size}")
+        if unit == "sentencepiece":
+            if max_size is None or min_count != 1:
+                raise ValueError("unit 'sentencepiece' needs max_size, and min_count 1")
+            model = _learn_pieces([_plain(text, lower) for text in texts], max_size)
+            return cls(unit, _pieces_of(model), lower, model)
+        bare = cls(unit, (), lower)
+        counts = Counter(token for text in texts for token in bare.split(text))
+        ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        tokens = [token for token, count in ranked if count >= min_count]
+        if not tokens:
+            raise ValueError(f"texts hold no token that is seen {min_count} times")
+        return cls(unit, tuple(tokens[: None if max_size is None else max_size - len(SPECIALS)]), lower)
+
+    def __len__(self) -> int:
+        return len(SPECIALS) + len(self.tokens)
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {token: number for number, token in enumerate(self.tokens, len(SPECIALS))}
+
+    @cached_property
+    def _processor(self) -> Any:
+        return _loaded(self.model)
+
+    def split(self, text: str) -> list[str]:
+        """The text's tokens as text, known or not."""
+        if self.unit == "sentencepiece":
+            return list(self._processor.EncodeAsPieces(_plain(text, self.lower)))
+        return [_plain(found, self.lower) for found, _ in self._found(text)]
+
+    def encode(self, text: str) -> list[int]:
+        """The text's ids, without bos and eos; what is not known is ``UNK``. An empty text has none."""
+        if self.unit == "sentencepiece":
+            return list(self._processor.EncodeAsIds(_plain(text, self.lower)))
+        return [self._ids.get(token, UNK) for token in self.split(text)]
+
+    def token(self, number: int) -> str:
+        """The text of one id; the special ones are shown as "<pad>", "<unk>", "<bos>" and "<eos>"."""
+        if not 0 <= number < len(self):
+            raise ValueError(f"id {number} is not within 0 and {len(self) - 1}")
+        return SPECIALS[number] if number < len(SPECIALS) else self.tokens[number - len(SPECIALS)]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of some ids up to the first eos; pad and bos are left out, an unknown token is "<unk>"."""
+        found = []
+        for number in ids:
+            if number == EOS:
+                break
+            if number not in (PAD, BOS):
+                found.append(self.token(int(number)))
+        return self.join(found)
+
+    def join(self, tokens: Sequence[str]) -> str:
+        """Tokens as one text: what ``split`` took apart, with the usual spacing."""
+        if self.unit == "characters":
+            return "".join(tokens)
+        if self.unit == "sentencepiece":
+            return "".join(tokens).replace(_SPACE_MARK, " ").strip()
+        return _spaced(tokens)
+
+    def positions(self, text: str) -> list[int]:
+        """For each character of the text, the number of its token, or -1 between tokens."""
+        if self.unit == "sentencepiece":
+            raise ValueError("positions are known for units 'words' and 'characters', not for 'sentencepiece'")
+        where = [-1] * len(text)
+        for number, (found, start) in enumerate(self._found(text)):
+            where[start : start + len(found)] = [number] * len(found)
+        return where
+
+    def _found(self, text: str) -> list[tuple[str, int]]:
+        """Each token as it is written, and where it begins."""
+        _check_text(text)
+        if self.unit == "characters":
+            return [(character, start) for start, character in enumerate(text)]
+        return [(match.group(), match.start()) for match in _WORD.finditer(text)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain values that JSON can hold."""
+        return {
+            "unit": self.unit,
+            "lower": self.lower,
+            "tokens": list(self.tokens),
+            "model": base64.b64encode(self.model).decode("ascii"),
+        }
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Vocabulary:
+        """What ``to_dict`` gave; anything else is an error that says what is wrong."""
+        kinds: dict[str, type] = {"unit": str, "lower": bool, "tokens": list, "model": str}
+        if not isinstance(plain, Mapping) or set(plain) != set(kinds):
+            raise ValueError(f"a vocabulary has exactly the entries {', '.join(kinds)}")
+        for name, kind in kinds.items():
+            if not isinstance(plain[name], kind):
+                raise ValueError(f"{name} of a vocabulary must be {kind.__name__}, got {type(plain[name]).__name__}")
+        if not all(isinstance(token, str) for token in plain["tokens"]):
+            raise ValueError("tokens of a vocabulary must be texts")
+        try:
+            model = base64.b64decode(plain["model"], validate=True)
+        except (binascii.Error, ValueError):
+            raise ValueError("model of a vocabulary is not base64") from None
+        return cls(plain["unit"], tuple(plain["tokens"]), plain["lower"], model)
+
+
+def token_alignment(
+    source: Vocabulary, target: Vocabulary, source_text: str, target_text: str, alignment: Sequence[int]
+) -> tuple[tuple[int, ...], ...]:
+    """A gold alignment in tokens: for each target token the source tokens its characters come from, none for -1.
+
+    Parameters
+    ----------
+    source, target : the two vocabularies, by words or by characters.
+    source_text, target_text, alignment : one pair of ``regard.data.Pairs``.
+
+    >>> words, letters = Vocabulary("words", ()), Vocabulary("characters", ())
+    >>> token_alignment(words, letters, "three hundred and twelve", "312", (0, 18, 18))
+    ((0,), (3,), (3,))
+    """
+    if len(alignment) != len(target_text):
+        raise ValueError(f"alignment has {len(alignment)} positions, target_text has {len(target_text)} characters")
+    there = source.positions(source_text)
+    found: list[set[int]] = [set() for _ in target.split(target_text)]
+    for number, position in zip(target.positions(target_text), alignment, strict=True):
+        if number >= 0 and position >= 0 and there[position] >= 0:
+            found[number].add(there[position])
+    return tuple(tuple(sorted(numbers)) for numbers in found)
+
+
+def _spaced(tokens: Sequence[str]) -> str:
+    """Words and punctuation with the spaces people put between them; double quotes open and close in turn."""
+    text, glue, quotes = "", True, 0
+    for token in tokens:
+        closing = token == '"' and quotes % 2 == 1
+        follows = token in _NO_SPACE_BEFORE or closing or (len(token) > 1 and token[0] in "'’")
+        text += token if glue or follows else f" {token}"
+        quotes += token == '"'
+        glue = token in _NO_SPACE_AFTER or (token == '"' and not closing) or (len(token) > 1 and token[-1] in "'’")
+    return text
+
+
+def _check_unit(unit: str) -> None:
+    if unit not in UNITS:
+        raise ValueError(f"unit must be one of {', '.join(UNITS)}, got {unit!r}")
+
+
+def _check_text(text: str) -> None:
+    if not isinstance(text, str):
+        raise ValueError(f"text must be a string, got {type(text).__name__}")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as reason:
+        raise ValueError(
+            f"text holds half of a surrogate pair (U+{ord(text[reason.start]):04X}) at character {reason.start + 1}"
+        ) from None
+
+
+def _plain(text: str, lower: bool) -> str:
+    _check_text(text)
+    return text.lower() if lower else text
+
+
+def _sentencepiece() -> Any:
+    try:
+        return import_module("sentencepiece")
+    except ImportError:
+        raise ValueError("unit 'sentencepiece' needs sentencepiece; run pip install 'regard[seq2seq]'") from None
+
+
+def _learn_pieces(texts: list[str], max_size: int) -> bytes:
+    written = io.BytesIO()
+    train: Callable[..., None] = _sentencepiece().SentencePieceTrainer.train
+    try:
+        train(
+            sentence_iterator=iter(texts),
+            model_writer=written,
+            vocab_size=max_size,
+            hard_vocab_limit=False,
+            character_coverage=1.0,
+            # One thread adds up in one order.
+            num_threads=1,
+            minloglevel=2,
+            pad_id=PAD,
+            unk_id=UNK,
+            bos_id=BOS,
+            eos_id=EOS,
+        )
+    except (RuntimeError, OSError) as reason:
+        raise ValueError(f"sentencepiece cannot learn from these texts: {reason}") from None
+    return written.getvalue()
+
+
+def _loaded(model: bytes) -> Any:
+    processor = _sentencepiece().SentencePieceProcessor()
+    try:
+        processor.LoadFromSerializedProto(model)
+    except RuntimeError as reason:
+        raise ValueError(f"model is not a model of sentencepiece ({reason})") from None
+    return processor
+
+
+def _pieces_of(model: bytes) -> tuple[str, ...]:
+    processor = _loaded(model)
+    return tuple(processor.IdToPiece(number) for number in range(len(SPECIALS), processor.GetPieceSize()))

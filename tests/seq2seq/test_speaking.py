@@ -1,0 +1,106 @@
+"""Greedy and beam search: a batch says what its sentences say alone, and a beam is never worse than greedy."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from regard.nn import AdditiveScore
+from regard.seq2seq.decoder import AttentionDecoder
+from regard.seq2seq.encoder import Encoder
+from regard.seq2seq.speaking import Ends, beam, greedy
+
+BEGIN, END = 1, 2
+ENDS = Ends(BEGIN, END, times=1.0, more=3)
+
+
+def model(seed, words=6):
+    torch.manual_seed(seed)
+    encoder = Encoder(9, 4, 5)
+    decoder = AttentionDecoder(words, 4, 5, encoder.memory_size, AdditiveScore(5, 10, 4))
+    with torch.no_grad():
+        # Untrained models never make up their mind; these do.
+        decoder.say.weight.mul_(6.0)
+    return encoder.double().eval(), decoder.double().eval()
+
+
+def sentences(seed, count=6):
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, 7, (count,), generator=generator)
+    source = torch.randint(3, 9, (count, int(lengths.max())), generator=generator)
+    return torch.where(torch.arange(source.shape[1]) < lengths[:, None], source, 0), lengths
+
+
+def score_of(decoder, encoded, tokens, ended, normalise):
+    given = torch.tensor([[BEGIN, *tokens]])
+    said = torch.tensor([*tokens, END] if ended else list(tokens))
+    chances = decoder(given, encoded)[0][0].detach().log_softmax(-1)
+    return chances[torch.arange(len(said)), said].sum().item() / len(said) ** normalise
+
+
+def one(encoder, source, lengths, row):
+    return encoder(source[row : row + 1, : lengths[row]], lengths[row : row + 1])
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("width", [1, 3])
+def test_a_batch_says_what_its_sentences_say(seed, width):
+    encoder, decoder = model(seed)
+    source, lengths = sentences(seed)
+    whole = beam(decoder, encoder(source, lengths), ENDS, width=width)
+    for row in range(len(lengths)):
+        (alone,) = beam(decoder, one(encoder, source, lengths, row), ENDS, width=width)
+        assert [said.tokens for said in alone] == [said.tokens for said in whole[row]]
+        for a, b in zip(alone, whole[row], strict=True):
+            assert a.score == pytest.approx(b.score, rel=1e-9)
+            torch.testing.assert_close(a.weights, b.weights, rtol=0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("normalise", [0.0, 1.0])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_beam_is_never_worse_than_greedy_and_scores_are_true(seed, normalise):
+    encoder, decoder = model(seed)
+    source, lengths = sentences(seed)
+    encoded = encoder(source, lengths)
+    for row, plain in enumerate(greedy(decoder, encoded, ENDS, normalise=normalise)):
+        alone = one(encoder, source, lengths, row)
+        several = beam(decoder, alone, ENDS, width=4, normalise=normalise)[0]
+        assert several[0].score >= plain.score - 1e-12
+        assert [said.score for said in several] == sorted((said.score for said in several), reverse=True)
+        assert len({said.tokens for said in several}) == len(several) <= 4
+        for said in (plain, *several):
+            ended = len(said.weights) == len(said.tokens) + 1
+            assert said.score == pytest.approx(score_of(decoder, alone, said.tokens, ended, normalise), rel=1e-9)
+            assert END not in said.tokens
+            assert len(said.tokens) <= int(lengths[row]) + 3
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_wide_beam_finds_the_best_there_is(seed):
+    """Three words and at most three of them: all hypotheses can be counted."""
+    encoder, decoder = model(seed, words=5)
+    source, lengths = torch.tensor([[4, 5]]), torch.tensor([2])
+    encoded, ends = encoder(source, lengths), Ends(BEGIN, END, times=0.0, more=3)
+    every = [tokens for n in range(4) for tokens in itertools.product((0, 1, 3, 4), repeat=n)]
+    scores = {tokens: score_of(decoder, encoded, tokens, True, 0.0) for tokens in every}
+    told = beam(decoder, encoded, ends, width=90, normalise=0.0)[0]
+    # What greedy was cut off at counts too, and has no end to pay for.
+    best = next(said for said in told if len(said.weights) == len(said.tokens) + 1)
+    assert best.tokens == max(scores, key=scores.get)
+    assert best.score == pytest.approx(max(scores.values()), rel=1e-9)
+
+
+def test_every_step_looked_at_the_whole_sentence_and_no_further():
+    encoder, decoder = model(0)
+    source, lengths = sentences(0)
+    for said, length in zip(greedy(decoder, encoder(source, lengths), ENDS), lengths, strict=True):
+        assert said.weights.shape[1] == length
+        torch.testing.assert_close(said.weights.sum(1), torch.ones(len(said.weights)).double())
+
+
+def test_words():
+    encoder, decoder = model(0)
+    with pytest.raises(ValueError, match="width must be at least 1, got 0"):
+        beam(decoder, encoder(*sentences(0)), ENDS, width=0)
