@@ -417,7 +417,7 @@ def test_a_link_brings_the_whole_state_back(visit):
     before = page.state()
     assert before["edited"]
     assert before["learned"] == {"kernel": "cosine", "w": 0.25}
-    wait_for(page.page, "location.hash.includes('points')")
+    wait_for(page.page, "location.hash.includes('points=')")
     link = page.page.evaluate("location.hash")
     after = visit().open(link).state()
     for name in ("x", "y", "kernel", "sort", "hidden", "lang", "theme", "learned", "edited"):
