@@ -158,3 +158,10 @@ def known() -> list[Known]:
         )
     )
     return rows
+
+
+def uneven(n: int, d: int, seed: int = 0) -> tuple[Array, Array]:
+    """X (n, d) of features in very different units, and y (n,): a wave in each of them, with noise."""
+    rng = np.random.default_rng([n, d, seed])
+    X = rng.normal(size=(n, d)) * np.exp(2.0 * rng.normal(size=d))
+    return X, np.sin(X / X.std(axis=0)).sum(axis=1) + 0.3 * rng.normal(size=n)

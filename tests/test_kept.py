@@ -7,16 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from generators import uneven as data
 from regard.bandwidth.objective import Objective
 from regard.engines.kept import MOST
 
 RIDGES = [0.0, 1e-3, 1.0]
-
-
-def data(n, d, seed=0):
-    rng = np.random.default_rng([n, d, seed])
-    X = rng.normal(size=(n, d)) * np.exp(2.0 * rng.normal(size=d))
-    return X, np.sin(X / X.std(axis=0)).sum(axis=1) + 0.3 * rng.normal(size=n)
 
 
 def agree(objective, w, ridge):

@@ -132,6 +132,7 @@ class Watcher:
 def fit(table: Table, target: str, features: Sequence[str], job: Job, tell: Tell) -> Fitted | None:
     """Fit the regressor to use, and tell how good it is, what it looks at, and every left-out prediction."""
     from regard import KernelRegressor
+    from regard.inference import simple_answers
 
     X, y = chosen(table, target, features)
     model, watcher = KernelRegressor(), Watcher(job, tell)
@@ -144,7 +145,8 @@ def fit(table: Table, target: str, features: Sequence[str], job: Job, tell: Tell
         return None
     if hasattr(model, "set_callbacks"):
         model.set_callbacks()
-    said = model.diagnose()
+    said, rows = model.diagnose(), np.arange(len(y))
+    simple = simple_answers(X, X, y, (rows, rows))
     tell(
         {
             "did": "fitted",
@@ -155,8 +157,8 @@ def fit(table: Table, target: str, features: Sequence[str], job: Job, tell: Tell
             "bandwidth": [float(h) if np.isfinite(h) else None for h in model.bandwidth_],
             "score": float(model.loo_score_),
             "error": float(np.sqrt(np.mean((y - model.loo_predictions_) ** 2))),
-            "mean_error": float(np.sqrt(np.mean((_left_out_mean(y) - y) ** 2))),
-            "nearest_error": float(np.sqrt(np.mean((_left_out_nearest(X, y) - y) ** 2))),
+            "mean_error": float(np.sqrt(np.mean((simple.mean - y) ** 2))),
+            "nearest_error": float(np.sqrt(np.mean((simple.nearest - y) ** 2))),
             "verdict": said.verdict,
             "neighbours": float(said.neighbours),
             "actual": y.tolist(),
@@ -165,21 +167,6 @@ def fit(table: Table, target: str, features: Sequence[str], job: Job, tell: Tell
         }
     )
     return Fitted(model, table, target, tuple(features))
-
-
-def _left_out_mean(y: Array) -> Array:
-    return np.asarray((y.sum() - y) / (len(y) - 1))
-
-
-def _left_out_nearest(X: Array, y: Array) -> Array:
-    """The y of the nearest other row, features in standard scores."""
-    from regard import pool
-    from regard.scores import Nearest
-
-    spread = X.std(axis=0)
-    rows = np.arange(len(X))
-    score = Nearest(np.where(spread > 0.0, 1.0 / np.where(spread > 0.0, spread, 1.0), 0.0))
-    return np.asarray(pool(X, X, y, score, exclude=(rows, rows)).output)
 
 
 def look(fitted: Fitted, row: int, tell: Tell) -> None:

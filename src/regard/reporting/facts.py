@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from regard.bandwidth import Objective
+from regard.estimators.classes import onehot
 from regard.estimators.inputs import query_array
+from regard.estimators.judged import data_to_diagnose
+from regard.inference import simple_answers
 from regard.pooling import pool
-from regard.scores import Gaussian, Nearest
 
 Array = NDArray[Any]
 
@@ -45,9 +46,9 @@ class Facts:
     contestants: tuple[Contestant, ...]
     relevance: Array | None  # (d,)
     reach: Array | None  # (d,) bandwidths in the features' units
-    shown: Array  # (m,) rows of X in the picture of attention, in the order of ``along``
+    shown: Array  # (m,) rows of X in the picture of attention
     attention: Array  # (m, K)
-    order: Array  # (K,) training rows in the order of ``along``
+    key: Array  # (K,) the training rows along ``along``
     along: int  # the feature that decides most
     foremost: Array  # training rows looked at most
     attended: Array  # (len(foremost),) their share of all attention
@@ -65,8 +66,7 @@ def facts_of(model: Any, X: Any, y: Any) -> Facts:
     answer = _left_out(model, target) if seen else np.asarray(_answers(model, X), np.float64)
     relevance = getattr(model, "feature_relevance_", None)
     along = 0 if relevance is None else int(np.argmax(relevance))
-    some = np.random.default_rng(0).permutation(len(rows))[:SHOWN]
-    shown = some[np.argsort(rows[some, along], kind="stable")]
+    shown = np.random.default_rng(0).permutation(len(rows))[:SHOWN]
     attention = np.asarray(model.attend(_rows(X, shown)), np.float64)
     total = attention.mean(axis=0)
     foremost = np.argsort(-total, kind="stable")[:FOREMOST]
@@ -83,7 +83,7 @@ def facts_of(model: Any, X: Any, y: Any) -> Facts:
         reach=reach,
         shown=shown,
         attention=attention,
-        order=np.argsort(model.key_[:, along], kind="stable"),
+        key=model.key_[:, along],
         along=along,
         foremost=foremost,
         attended=total[foremost],
@@ -130,49 +130,25 @@ def _left_out(model: Any, target: Array) -> Array:
     known = getattr(model, "loo_predictions_", None)
     if known is not None and not np.isnan(known).any():
         return np.asarray(known, np.float64)
-    if hasattr(model, "_DEGREE") and hasattr(model, "kernel") and not hasattr(model, "neighbours_"):
-        classes = len(model.classes_) if hasattr(model, "classes_") else None
-        objective = Objective.of(
-            model.key_,
-            model.value_,
-            kernel=model.kernel,
-            degree=model._DEGREE,
-            classes=classes,
-            sample_weight=model.sample_weight_,
-        )
+    classes = len(model.classes_) if hasattr(model, "classes_") else 0
+    if hasattr(model, "kernel") and not hasattr(model, "neighbours_"):
+        objective = data_to_diagnose(model, degree=model._DEGREE, kernel=model.kernel)
         answer: Array = objective(np.asarray(model.w_), model._ridge).answer
         return answer if classes else np.asarray(answer[:, 0])
-    value = _onehot(target, len(model.classes_)) if hasattr(model, "classes_") else target
-    return _others(model.key_, value, model.attention_score_, model.sample_weight_)
-
-
-def _onehot(target: Array, classes: int) -> Array:
-    return np.asarray(np.eye(classes)[target.astype(int)])
-
-
-def _others(key: Array, value: Array, score: Any, weight: Array | None = None) -> Array:
-    labels = np.arange(len(key))
-    pooled = pool(key, key, value, score, sample_weight=weight, exclude=(labels, labels))
-    return np.asarray(pooled.output, np.float64)
+    value, rows = onehot(target, classes) if classes else target, np.arange(len(target))
+    options = {"sample_weight": model.sample_weight_, "exclude": (rows, rows)}
+    return np.asarray(pool(model.key_, model.key_, value, model.attention_score_, **options).output, np.float64)
 
 
 def _baselines(model: Any, rows: Array, target: Array, seen: bool) -> tuple[Contestant, ...]:
-    """The mean of the others, and the nearest other row in units of each feature's spread."""
-    classes = len(model.classes_) if hasattr(model, "classes_") else 0
-    key, value = model.key_.astype(np.float64), model.value_
-    value = _onehot(value, classes) if classes else value.astype(np.float64)
-    spread = key.std(axis=0)
-    nearest = Nearest(np.where(spread > 0.0, 1.0 / np.where(spread > 0.0, spread, 1.0), 0.0)) if spread.any() else None
+    """The mean and the nearest of the others, on some of the rows where there are many."""
+    key, value, classes = model.key_.astype(np.float64), model.value_, len(getattr(model, "classes_", ()))
+    value = onehot(value, classes) if classes else value.astype(np.float64)
     some = np.sort(np.random.default_rng(1).permutation(len(rows))[:MOST])
-    exclude = (some, np.arange(len(key))) if seen else None
-    told = []
-    for name, score in (("mean", Gaussian(0.0)), ("nearest", nearest)):
-        if score is not None:
-            # Left-out frequencies would always speak against the class that was left out.
-            apart = None if classes and name == "mean" else exclude
-            answer = pool(rows[some], key, value, score, exclude=apart).output
-            told.append(_judged(name, np.asarray(answer, np.float64), target[some]))
-    return tuple(told)
+    found = simple_answers(rows[some], key, value, (some, np.arange(len(key))) if seen else None)
+    # Left-out frequencies would always speak against the class that was left out.
+    mean = np.tile(value.mean(axis=0), (len(some), 1)) if classes else found.mean
+    return _judged("mean", mean, target[some]), _judged("nearest", found.nearest, target[some])
 
 
 def _judged(name: str, answer: Array, target: Array) -> Contestant:

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
 
-from regard.plot import style
+from regard.plot import AttentionMapDisplay, FeatureRelevanceDisplay, style
 from regard.reporting.facts import Facts
 from regard.text import Text
 
 # Points drawn at most; more would only make ink.
 POINTS = 3000
-# Keys drawn side by side at most; beyond, neighbours are averaged.
-CELLS = 600
+# Inches across, and features drawn at most.
+WIDTH, TOP = 10.4, 15
 WORDS = {
     "predicted": Text("predicted, without having seen the row", "预测值（预测时没看过这一行）"),
     "predicted_new": Text("predicted", "预测值"),
     "actual": Text("actual", "真实值"),
     "off": Text("actual less predicted", "真实值减预测值"),
     "rows": Text("rows", "行数"),
-    "share": Text("share in deciding what is near", "决定“远近”的份额"),
-    "key": Text("training rows, by {}", "训练行，按 {} 排序"),
-    "query": Text("rows, by {}", "各行，按 {} 排序"),
+    "relevance": Text("share in deciding what is near", "决定“远近”的份额"),
+    "smoothed_out": Text("smoothed out", "被平滑掉"),
+    "constant": Text("does not vary", "没有变化"),
+    "others": Text("{count} others", "其余 {count} 个"),
+    "key": Text("training rows", "训练行"),
+    "query": Text("rows", "各行"),
+    "input": Text("input", "输入"),
+    "sorted": Text("{side}, sorted by {name}", "{side}，按 {name} 排序"),
     "weight": Text("attention", "注意力"),
+    "max": Text("attention (largest of {queries} × {keys} in a cell)", "注意力（每格取 {queries} × {keys} 中最大的）"),
     "chance": Text("chance given to the right class", "给正确类别的概率"),
 }
 
@@ -43,7 +47,7 @@ def figures(facts: Facts, lang: str) -> dict[str, Figure]:
 def _answers(facts: Facts, words: dict[str, str]) -> Figure:
     some = np.random.default_rng(2).permutation(len(facts.y))[:POINTS]
     actual, predicted = facts.y[some], facts.answer[some]
-    figure = style.picture(10.4, 4.2)
+    figure = style.picture(WIDTH, 4.2)
     left, right = (style.dress(ax) for ax in figure.subplots(1, 2, width_ratios=(1.15, 1.0)))
     ends = [min(actual.min(), predicted.min()), max(actual.max(), predicted.max())]
     left.plot(ends, ends, color=style.INK, linewidth=1.2, linestyle="--")
@@ -61,7 +65,7 @@ def _answers(facts: Facts, words: dict[str, str]) -> Figure:
 
 
 def _classes(facts: Facts, words: dict[str, str]) -> Figure:
-    figure = style.picture(10.4, 3.6)
+    figure = style.picture(WIDTH, 3.6)
     ax = style.dress(figure.subplots())
     chance = facts.answer[np.arange(len(facts.y)), facts.y]
     ax.hist(chance, bins=np.linspace(0.0, 1.0, 41).tolist(), color=style.SKY, edgecolor=style.PAPER, linewidth=0.5)
@@ -71,35 +75,25 @@ def _classes(facts: Facts, words: dict[str, str]) -> Figure:
 
 def _relevance(facts: Facts, words: dict[str, str]) -> Figure:
     assert facts.relevance is not None
-    order = np.argsort(facts.relevance, kind="stable")[-15:]
-    figure = style.picture(10.4, 0.9 + 0.36 * len(order))
-    ax = style.dress(figure.subplots())
-    bars = ax.barh([_short(facts.names[i]) for i in order], facts.relevance[order], color=style.BLUE, height=0.62)
-    ax.bar_label(bars, [f"{facts.relevance[i]:.0%}" for i in order], padding=4, color=style.INK, fontsize=10)
-    ax.set_xlim(0.0, 1.12 * float(facts.relevance.max()))
-    ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    ax.set_xlabel(words["share"])
-    ax.grid(False, axis="y")
-    return figure
+    labels = {name: words[name] for name in ("relevance", "smoothed_out", "constant", "others")}
+    constant = np.ptp(facts.X, axis=0) == 0.0
+    display = FeatureRelevanceDisplay(
+        facts.relevance,
+        facts.names,
+        smoothed_out=(facts.relevance == 0.0) & ~constant,
+        constant=constant,
+        top=TOP,
+        labels=labels,
+    )
+    return display.plot(style.picture(WIDTH, 1.1 + 0.34 * min(len(facts.names), TOP + 1)).subplots()).figure_
 
 
 def _attention(facts: Facts, words: dict[str, str]) -> Figure:
-    weights = facts.attention[:, facts.order]
-    keys = weights.shape[1]
-    if keys > CELLS:
-        edges = np.linspace(0, keys, CELLS + 1).astype(int)
-        weights = np.add.reduceat(weights, edges[:-1], axis=1) / np.diff(edges)
-    figure = style.picture(10.4, 4.6)
-    ax = style.dress(figure.subplots(), grid=False)
-    top = float(np.quantile(weights, 0.999)) or float(weights.max()) or 1.0
-    image = ax.imshow(weights, cmap=style.WEIGHTS, vmin=0.0, vmax=top, aspect="auto", interpolation="none")
-    name = _short(facts.names[facts.along])
-    ax.set(xlabel=words["key"].format(name), ylabel=words["query"].format(name), xticks=[], yticks=[])
-    bar: Any = figure.colorbar(image, ax=ax, pad=0.015, label=words["weight"], extend="max")
-    bar.outline.set_edgecolor(style.HAIRLINE)
-    bar.ax.tick_params(colors=style.MUTED, labelcolor=style.INK, labelsize=9)
-    return figure
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 28 else name[:27] + "…"
+    labels = {name: words[name] for name in ("query", "key", "input", "weight", "sorted", "max")}
+    labels["input"] = facts.names[facts.along].replace("$", r"\$")
+    display = AttentionMapDisplay(
+        facts.attention, query=facts.X[facts.shown, facts.along], key=facts.key, labels=labels
+    )
+    # A few rows that look only at themselves would leave all others pale.
+    top = float(np.quantile(display.cells, 0.998)) or float(display.cells.max())
+    return display.plot(style.picture(WIDTH, 4.8).subplots(), norm=Normalize(0.0, top)).figure_
