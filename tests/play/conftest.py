@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 
 from conversation import Conversation
 from regard.play.server import Playground
+from visits import DESK, Visit
 
 # Where pictures are kept: under pytest's own folder, or where --basetemp says.
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
@@ -67,3 +69,35 @@ def chromium() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("screenshots")
+
+
+@pytest.fixture
+def visit(playground, chromium, request, pictures) -> Iterator[Any]:
+    """Opens pages; at the end none may have complained, or asked for anything beyond this machine."""
+    contexts, complaints, asked = [], [], []
+    # A refusal is an answer like any other, yet chromium writes it on its console.
+    excused = getattr(request.function, "refused", False)
+
+    def start(viewport: dict[str, int] = DESK, **options: Any) -> Visit:
+        context = chromium.new_context(viewport=viewport, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: complaints.append(error.stack))
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("websocket", lambda socket: asked.append(socket.url))
+        return Visit(page, playground.url)
+
+    yield start
+    for number, context in enumerate(contexts):
+        name = re.sub(r"\W+", "_", request.node.name)
+        context.pages[0].screenshot(path=pictures / f"{name}_{number}.png", full_page=True)
+        context.close()
+    assert [each for each in complaints if not (excused and "responded with a status of 4" in each)] == []
+    local = (
+        f"http://127.0.0.1:{playground.port}/",
+        f"ws://127.0.0.1:{playground.port}/",
+        "blob:http://127.0.0.1",
+        "data:",
+    )
+    assert [url for url in asked if not url.startswith(local)] == []
