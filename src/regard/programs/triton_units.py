@@ -218,7 +218,7 @@ def pull_units(
 ):
     """Raw sums, each (splits, batch, …, n): Σ slope·r(1 − r) (D), Σ weight·g (P); Σ slope·r (D, n/R) over R rows each.
 
-    The stream is in tiles of BS; r = 1/(1 + exp(2(a + b))).
+    r = 1/(1 + exp(2(a + b))).
     """
     if (tl.load(wide) == 2) != (SCORE == ADDITIVE_WIDE):
         # Two programs are launched, and the device knows which of them is meant.
