@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 
 from regard import store
+from regard.data import packing
+from regard.data import sealed as sealed_files
 from regard.store import StoreError, load
 
 FULL = bool(os.environ.get("REGARD_SOAK"))
@@ -193,9 +195,10 @@ def test_109_a_pickle_by_another_name_is_never_executed(path: Path, content: byt
 
 
 def test_the_store_knows_no_pickle() -> None:
-    source = Path(store.__file__).read_text()
-    assert "import pickle" not in source
-    assert "allow_pickle=True" not in source
+    for module in (store, sealed_files, packing):
+        source = Path(module.__file__).read_text()
+        assert "import pickle" not in source
+        assert "allow_pickle=True" not in source
 
 
 def test_damage_with_a_seal_that_fits(path: Path, content: bytes) -> None:

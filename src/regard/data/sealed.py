@@ -1,0 +1,220 @@
+"""Sealed files: JSON and arrays in one checksummed file, and nothing in it is ever executed.
+
+The file is an ordinary zip, stored without compression, that any zip tool opens:
+
+    fitted/key_.npy, …   one array each, as plain .npy
+    model.json           format and version, whatever the caller describes, SHA-256 of each array
+    (zip comment)        "sha256:" and the SHA-256 of every byte before it
+
+so a flipped byte or a missing end is noticed wherever it is. ``Kind`` says what may be read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import struct
+import zipfile
+from collections.abc import Mapping
+from typing import Any, BinaryIO, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.data.files import PathLike, atomic_write, open_regular
+
+Array = NDArray[Any]
+
+ARRAY_KINDS = "biufU"  # booleans, integers, floats, text: what .npy holds without pickle
+_DESCRIPTION = "model.json"
+_SEAL = b"sha256:"
+_HEX = 64
+_BLOCK = 1 << 20
+
+
+class Kind(NamedTuple):
+    """A kind of sealed file: what it calls itself, the newest version read, its entries, and how it complains."""
+
+    format: str
+    version: int
+    noun: str
+    entries: Mapping[str, type]  # every entry of the description that has to be there
+    error: type[ValueError]
+
+    def damaged(self, path: PathLike, reason: str) -> ValueError:
+        return self.error(f"{path}: is damaged or was not written by regard ({reason[:200]})")
+
+
+class Sealed(NamedTuple):
+    """What a sealed file holds."""
+
+    description: dict[str, Any]
+    arrays: dict[str, Array]
+
+
+def write_sealed(
+    path: PathLike, kind: Kind, description: Mapping[str, Any], arrays: Mapping[str, Array], *, force: bool
+) -> None:
+    """Write both to one file, whole or not at all; a file that is there is replaced only by ``force``.
+
+    *Cost*: O(size of the arrays).
+    """
+    told = {"format": kind.format, "version": kind.version, **description, "members": {}}
+    with atomic_write(path, force=force, error=kind.error) as file:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+            for name, array in arrays.items():
+                told["members"][name] = _write_array(archive, name, array)
+            text = json.dumps(told, ensure_ascii=False, allow_nan=False, indent=1)
+            archive.writestr(_member(_DESCRIPTION), text.encode("utf-8", "surrogatepass"))
+            archive.comment = _SEAL + b"0" * _HEX
+        end = file.seek(0, os.SEEK_END) - _HEX
+        digest = _digest(file, end)
+        file.seek(end)
+        file.write(digest)
+
+
+def read_sealed(path: PathLike, kind: Kind) -> Sealed:
+    """What ``write_sealed`` wrote. Raises ``kind.error`` for a file that is damaged, cut short, newer, or another."""
+    with open_regular(path, kind.error) as file:
+        _check_seal(file, path, kind)
+        try:
+            with zipfile.ZipFile(file) as archive:
+                return _read(archive, os.fstat(file.fileno()).st_size, path, kind)
+        except kind.error:
+            raise
+        except (
+            zipfile.BadZipFile,
+            struct.error,
+            ArithmeticError,
+            EOFError,
+            OSError,
+            RuntimeError,
+            ValueError,
+        ) as reason:
+            raise kind.damaged(path, str(reason)) from None
+        except MemoryError:
+            raise kind.error(f"{path}: does not fit into memory") from None
+
+
+def _member(name: str) -> zipfile.ZipInfo:
+    # ZipInfo's own date is the same for ever: the same model gives the same bytes.
+    info = zipfile.ZipInfo(name)
+    info.external_attr = 0o644 << 16
+    return info
+
+
+def _write_array(archive: zipfile.ZipFile, name: str, array: Array) -> dict[str, Any]:
+    with archive.open(_member(name), "w", force_zip64=array.nbytes > zipfile.ZIP64_LIMIT // 2) as member:
+        hashing = _Hashing(cast(BinaryIO, member))
+        np.lib.format.write_array(hashing, array, version=(1, 0), allow_pickle=False)  # type: ignore[arg-type]
+    return {"sha256": hashing.sha256.hexdigest(), "bytes": hashing.count}
+
+
+class _Hashing:
+    """A stream that remembers the SHA-256 and the number of all that passed through it."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self.sha256, self.count = stream, hashlib.sha256(), 0
+
+    def write(self, data: Any) -> int:
+        self._saw(data)
+        return self._stream.write(data)
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(size)
+        self._saw(data)
+        return data
+
+    def _saw(self, data: Any) -> None:
+        self.sha256.update(data)
+        self.count += memoryview(data).nbytes
+
+
+def _digest(file: BinaryIO, end: int) -> bytes:
+    """SHA-256, in hexadecimal, of the first ``end`` bytes."""
+    sha256, left = hashlib.sha256(), end
+    file.seek(0)
+    while left and (block := file.read(min(left, _BLOCK))):
+        sha256.update(block)
+        left -= len(block)
+    return sha256.hexdigest().encode()
+
+
+def _check_seal(file: BinaryIO, path: PathLike, kind: Kind) -> None:
+    try:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        if file.read(4) != b"PK\x03\x04":
+            raise kind.error(f"{path}: is not a {kind.noun}" + ("" if size else "; it is empty"))
+        file.seek(max(0, size - _HEX - len(_SEAL)))
+        seal = file.read()
+        if not seal.startswith(_SEAL):
+            raise kind.error(f"{path}: is cut short, or not a {kind.noun}")
+        if _digest(file, size - _HEX) != seal[len(_SEAL) :]:
+            raise kind.error(f"{path}: is damaged; its checksum does not match")
+        file.seek(0)
+    except OSError as reason:
+        raise kind.error(f"{path}: cannot be read ({reason.strerror})") from None
+
+
+def _read(archive: zipfile.ZipFile, size: int, path: PathLike, kind: Kind) -> Sealed:
+    # The seal tells accidents, not intent: whoever made this file could have sealed anything.
+    members = {info.filename: info for info in archive.infolist()}
+    if len(members) != len(archive.infolist()):
+        raise kind.damaged(path, "a member appears twice")
+    if any(info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 for info in members.values()):
+        raise kind.damaged(path, "its members must be stored without compression or encryption")
+    if sum(info.file_size for info in members.values()) > size:
+        raise kind.damaged(path, "its members claim more bytes than the file has")
+    description = _description(archive, members, path, kind)
+    listed = cast(dict[str, Any], description["members"])
+    if set(listed) != set(members) - {_DESCRIPTION}:
+        raise kind.damaged(path, "its members are not those it lists")
+    return Sealed(description, {name: _read_array(archive, members[name], listed[name], path, kind) for name in listed})
+
+
+def _description(archive: zipfile.ZipFile, members: Mapping[str, Any], path: PathLike, kind: Kind) -> dict[str, Any]:
+    other = f"{path}: is a zip file, but not a {kind.noun}"
+    if _DESCRIPTION not in members:
+        raise kind.error(other)
+    try:
+        found = json.loads(archive.read(_DESCRIPTION).decode("utf-8", "surrogatepass"))
+    except (ValueError, RecursionError) as reason:
+        raise kind.damaged(path, str(reason)) from None
+    if not isinstance(found, dict) or found.get("format") != kind.format:
+        raise kind.error(other)
+    version = found.get("version")
+    if type(version) is not int or version < 1:
+        raise kind.damaged(path, f"{version!r} is no format version")
+    if version > kind.version:
+        raise kind.error(
+            f"{path}: has format version {version}, written by regard {str(found.get('regard'))[:20]}; "
+            f"this regard reads up to version {kind.version}"
+        )
+    entries = {**kind.entries, "members": dict}
+    if any(not isinstance(found.get(name), wanted) for name, wanted in entries.items()):
+        raise kind.damaged(path, f"{_DESCRIPTION} lacks one of {', '.join(entries)}")
+    return found
+
+
+def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, listed: Any, path: PathLike, kind: Kind) -> Array:
+    """One .npy member; nothing is allocated before its claimed size is found to be there."""
+    with archive.open(info) as member:
+        hashing = _Hashing(cast(BinaryIO, member))
+        if np.lib.format.read_magic(hashing) != (1, 0):  # type: ignore[arg-type]
+            raise kind.damaged(path, f"{info.filename} has an unknown header")
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(hashing)  # type: ignore[arg-type]
+        if dtype.kind not in ARRAY_KINDS or not dtype.itemsize or min(shape, default=0) < 0:
+            raise kind.damaged(path, f"{info.filename} has dtype {dtype} and shape {shape}")
+        if math.prod(shape) * dtype.itemsize != info.file_size - hashing.count:
+            raise kind.damaged(path, f"{info.filename} is not as long as its shape {shape} says")
+        flat = np.empty(math.prod(shape), dtype)
+        view = flat.view(np.uint8)
+        for start in range(0, len(view), _BLOCK):
+            part = view[start : start + _BLOCK]
+            part[:] = np.frombuffer(hashing.read(len(part)), np.uint8)
+    if listed != {"sha256": hashing.sha256.hexdigest(), "bytes": hashing.count}:
+        raise kind.damaged(path, f"{info.filename} is not what {_DESCRIPTION} lists")
+    return flat.reshape(shape, order="F" if fortran else "C")
