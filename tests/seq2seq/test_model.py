@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.nn import AdditiveScore, BilinearScore, DotProductScore, GaussianScore
 from regard.seq2seq.decoder import AttentionDecoder
 from regard.seq2seq.encoder import Encoder
+from regard.seq2seq.gru import recurred
 
 LENGTHS = torch.tensor([5, 2, 4])
 SOURCE = torch.tensor([[3, 7, 4, 9, 1], [8, 2, 0, 0, 0], [6, 6, 5, 1, 0]])
@@ -80,7 +82,8 @@ def test_other_sentences_can_be_taken(kind):
     whole = decoder.step(TARGET[:, 1], state, memory)
     some = decoder.step(TARGET[rows, 1], state.take(rows), memory.take(rows))
     torch.testing.assert_close(some.output, whole.output[rows], rtol=0.0, atol=1e-12)
-    torch.testing.assert_close(some.state.hidden, whole.state.hidden[:, rows], rtol=0.0, atol=1e-12)
+    for got, expected in zip(some.state.hidden, whole.state.hidden, strict=True):
+        torch.testing.assert_close(got, expected[rows], rtol=0.0, atol=1e-12)
 
 
 def test_weights_are_a_share_of_the_sentence():
@@ -117,6 +120,29 @@ def test_keys_are_projected_once(monkeypatch):
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_steps_written_out_are_the_packed_network(layers, bidirectional):
+    """States, last states and all gradients, against torch's own network on packed sentences."""
+    encoder, _ = model(layers=layers, bidirectional=bidirectional)
+    network, given = encoder.recurrent, encoder.embedding(SOURCE).detach()
+    mask = encoder(SOURCE, LENGTHS).mask
+
+    def packed(given, _):
+        states, last = network(pack_padded_sequence(given, LENGTHS, batch_first=True, enforce_sorted=False))
+        return pad_packed_sequence(states, batch_first=True, total_length=5)[0], last
+
+    def ran(read):
+        network.zero_grad()
+        own = given.clone().requires_grad_()
+        states, last = read(own, mask)
+        (states.pow(3).sum() + last.sin().sum()).backward()
+        return [states, last, own.grad, *[parameter.grad for parameter in network.parameters()]]
+
+    for got, expected in zip(ran(lambda *args: recurred(network, *args)), ran(packed), strict=True):
+        torch.testing.assert_close(got, expected, rtol=0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
 def test_everything_is_learned(bidirectional):
     encoder, decoder = model(bidirectional=bidirectional)
     decoder(TARGET, encoder(SOURCE, LENGTHS))[0].square().sum().backward()
@@ -137,7 +163,7 @@ def test_words():
         Encoder(3, 4, 5, cell="rnn")
     with pytest.raises(ValueError, match="cell must be one of"):
         AttentionDecoder(3, 4, 5, 6, DotProductScore(), cell="rnn")
-    with pytest.raises(ValueError, match="order must be 'textbook' or 'luong', got 'first'"):
+    with pytest.raises(ValueError, match="order must be one of 'textbook', 'luong', got 'first'"):
         AttentionDecoder(3, 4, 5, 6, DotProductScore(), order="first")
     with pytest.raises(ValueError, match=r"source must have shape \(batch, tokens\)"):
         encoder(SOURCE[0], LENGTHS)

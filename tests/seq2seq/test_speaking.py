@@ -22,7 +22,7 @@ def model(seed, words=6):
     decoder = AttentionDecoder(words, 4, 5, encoder.memory_size, AdditiveScore(5, 10, 4))
     with torch.no_grad():
         # Untrained models never make up their mind; these do.
-        decoder.say.weight.mul_(6.0)
+        decoder.out.weight.mul_(6.0)
     return encoder.double().eval(), decoder.double().eval()
 
 
@@ -104,3 +104,40 @@ def test_words():
     encoder, decoder = model(0)
     with pytest.raises(ValueError, match="width must be at least 1, got 0"):
         beam(decoder, encoder(*sentences(0)), ENDS, width=0)
+
+
+def test_who_has_ended_leaves_the_batch(monkeypatch):
+    """Rows computed: all of them while more than half speak, then those that are left."""
+    encoder, decoder = model(0)
+    source, lengths = torch.full((8, 12), 5), torch.tensor([1, 1, 1, 1, 1, 1, 2, 12])
+    rows = []
+    step = decoder.step
+    monkeypatch.setattr(decoder, "step", lambda *args: rows.append(len(args[0])) or step(*args))
+    never = Ends(BEGIN, 99, times=1.0, more=0)
+    said = greedy(decoder, encoder(source, lengths), never)
+    assert [len(one.tokens) for one in said] == lengths.tolist()
+    assert rows == [8, 2, *[1] * 10]
+    rows.clear()
+    # No hypothesis ends, so greedy's is what there is.
+    several = beam(decoder, encoder(source, lengths), never, width=3)
+    assert [[one.tokens for one in some] for some in several] == [[one.tokens] for one in said]
+    assert max(rows) == 24
+    assert rows[-1] == 3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_in_float32_a_large_batch_says_what_its_sentences_say(seed):
+    """Unless the two best tokens of a step are as good as equal."""
+    encoder, decoder = (part.float() for part in model(seed))
+    source, lengths = sentences(seed, count=40)
+    whole = greedy(decoder, encoder(source, lengths), ENDS)
+    several = beam(decoder, encoder(source, lengths), ENDS, width=4)
+    for row in range(40):
+        alone = one(encoder, source, lengths, row)
+        (said,) = greedy(decoder, alone, ENDS)
+        best = beam(decoder, alone, ENDS, width=4)[0]
+        top = decoder(torch.tensor([[BEGIN, *said.tokens]]), alone)[0].detach().topk(2).values
+        if (top[..., 0] - top[..., 1]).min() > 1e-5:
+            assert said.tokens == whole[row].tokens
+        if best[0].score - best[1].score > 1e-5:
+            assert best[0].tokens == several[row][0].tokens

@@ -67,7 +67,7 @@ def read_delimited(stream: BinaryIO, delimiter: str, source: str, cap: int) -> T
     *Cost*: about 5 s and twice the text's size for ten million cells.
     """
     with io.BufferedReader(Capped(stream, cap, source), 1 << 20) as buffered:
-        lines = _lines(buffered, source)
+        lines = lines_of(buffered, source)
         reader = csv.reader(lines, delimiter=delimiter, strict=True)
         try:
             return _table(reader, source, cap)
@@ -100,7 +100,7 @@ def _table(reader: Any, source: str, cap: int) -> Table:
     return Table(tuple(names), columns, source)
 
 
-def _lines(stream: io.BufferedReader[Capped], source: str) -> Iterator[str]:
+def lines_of(stream: io.BufferedReader[Capped], source: str) -> Iterator[str]:
     """Decoded lines, ends included; anything that is not clean UTF-8 text is refused."""
     number = 0
     while raw := stream.readline(MAX_LINE + 1):

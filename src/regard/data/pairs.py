@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from regard.data.delimited import Capped, _lines
+from regard.data.delimited import Capped, lines_of
 from regard.data.files import PathLike, open_regular
 from regard.data.formats import MAX_BYTES
 from regard.data.table import TableError
@@ -178,7 +178,7 @@ def read_lines(path: PathLike, *, max_bytes: int = MAX_BYTES) -> tuple[str, ...]
 
 def _texts(stream: BinaryIO, called: str, cap: int) -> Iterator[str]:
     with io.BufferedReader(Capped(stream, cap, called), 1 << 20) as buffered:
-        for number, line in enumerate(_lines(buffered, called), 1):
+        for number, line in enumerate(lines_of(buffered, called), 1):
             text = line.removesuffix("\n").removesuffix("\r")
             if "\r" in text:
                 raise PairsError(

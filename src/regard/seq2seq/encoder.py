@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from regard.seq2seq.gru import recurred
+
 CELLS = {"gru": nn.GRU, "lstm": nn.LSTM}
 
 
@@ -15,8 +17,10 @@ class Encoded(NamedTuple):
     """A batch of sentences after reading."""
 
     states: Tensor  # (B, S, memory_size)  one per token, zeros behind the end
-    lengths: Tensor  # (B,)
+    lengths: Tensor  # (B,)  on the CPU, where they are asked for
+    mask: Tensor  # (B, S)  0 at a token, −inf behind the end: to be added to scores
     last: Tensor  # (layers, B, hidden_size)  what the decoder starts from
+    ends: Tensor  # (B, memory_size)  the top layer's last state of each direction, side by side
 
 
 class Encoder(nn.Module):
@@ -68,23 +72,31 @@ class Encoder(nn.Module):
         self.bridge = nn.Linear(self.memory_size, hidden_size) if bidirectional else None
 
     def forward(self, source: Tensor, lengths: Tensor) -> Encoded:
-        """Read sentences (B, S) of token numbers, the first ``lengths`` (B,) of each."""
+        """Read sentences (B, S) of token numbers, the first ``lengths`` (B,) of each.
+
+        Lengths on the CPU spare a wait for the device.
+        """
         if source.ndim != 2 or lengths.shape != source.shape[:1]:
             raise ValueError(
                 f"source must have shape (batch, tokens) and lengths (batch,), got {tuple(source.shape)} and "
                 f"{tuple(lengths.shape)}"
             )
+        lengths = lengths.cpu()
         if len(lengths) and not (int(lengths.min()) >= 1 and int(lengths.max()) <= source.shape[1]):
             raise ValueError(
                 f"lengths must be from 1 to {source.shape[1]}, got {int(lengths.min())} to {int(lengths.max())}"
             )
-        packed = pack_padded_sequence(
-            self.dropout(self.embedding(source)), lengths.cpu(), batch_first=True, enforce_sorted=False
-        )
-        states, last = self.recurrent(packed)
-        states, _ = pad_packed_sequence(states, batch_first=True, total_length=source.shape[1])
-        last = last[0] if isinstance(last, tuple) else last  # (layers·directions, B, hidden)
-        if self.bridge is not None:
-            both = last.unflatten(0, (-1, 2))  # (layers, 2, B, hidden)
-            last = torch.tanh(self.bridge(torch.cat([both[:, 0], both[:, 1]], -1)))
-        return Encoded(states, lengths, last)
+        behind = torch.arange(source.shape[1]) >= lengths[:, None]
+        mask = torch.zeros(behind.shape).masked_fill_(behind, -torch.inf).to(source.device, non_blocking=True)
+        embedded = self.dropout(self.embedding(source))
+        # The same either way; with its gradient to come, the quicker way differs from device to device.
+        if isinstance(self.recurrent, nn.GRU) and source.device.type == "cpu" and torch.is_grad_enabled():
+            states, last = recurred(self.recurrent, embedded, mask)
+        else:
+            packed = pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
+            states, last = self.recurrent(packed)
+            states, _ = pad_packed_sequence(states, batch_first=True, total_length=source.shape[1])
+            last = last[0] if isinstance(last, tuple) else last
+        both = last.view(-1, self.directions, *last.shape[1:]).transpose(1, 2).flatten(2)  # (layers, B, memory_size)
+        last = both if self.bridge is None else torch.tanh(self.bridge(both))
+        return Encoded(states, lengths, mask, last, both[-1])

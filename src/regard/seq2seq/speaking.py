@@ -1,17 +1,19 @@
 """Speaking: from an encoded sentence to tokens, one at a time (greedy) or several hypotheses side by side (beam).
 
 Sentences of a batch do not know of each other: each has its own limit of length, and ends when it ends, so that a batch
-says what its sentences would say one by one.
+says what its sentences would say one by one. The host hears from the device once per step; who has ended leaves the
+batch as soon as half of it has.
 """
 
 from __future__ import annotations
 
+from math import inf
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from regard.seq2seq.decoder import AttentionDecoder, Memory, State
+from regard.seq2seq.decoder import AttentionDecoder
 from regard.seq2seq.encoder import Encoded
 
 
@@ -20,7 +22,7 @@ class Said(NamedTuple):
 
     tokens: tuple[int, ...]  # without begin and end
     score: float  # log-probability over length^normalise, the end counted
-    weights: Tensor  # (len(tokens) + 1 if it ended, S)  where each step looked
+    weights: Tensor  # (len(tokens) + 1 if it ended, S)  where each step looked, on the CPU
 
 
 class Ends(NamedTuple):
@@ -39,28 +41,30 @@ class Ends(NamedTuple):
 def greedy(decoder: AttentionDecoder, encoded: Encoded, ends: Ends, *, normalise: float = 1.0) -> list[Said]:
     """The most probable token at every step, for every sentence of a batch."""
     memory, state = decoder.remember(encoded), decoder.start(encoded)
-    limits = ends.limits(encoded.lengths)
-    token = encoded.lengths.new_full(encoded.lengths.shape, ends.begin)
-    spoken: list[list[int]] = [[] for _ in limits]
-    looked: list[list[Tensor]] = [[] for _ in limits]
-    total = [0.0] * len(limits)
-    open_rows = set(range(len(limits)))
-    while open_rows:
+    limits, looks = ends.limits(encoded.lengths), _Looks()
+    device = encoded.states.device
+    token = torch.full((len(limits),), ends.begin, device=device)
+    paths = [_Path((), 0.0, None) for _ in limits]
+    rows = list(range(len(limits)))  # the sentence in each row of the batch
+    spoken = set(rows)  # those that still speak
+    while spoken:
         output, weights, state = decoder.step(token, state, memory)
         best, token = decoder.say(output).log_softmax(-1).max(-1)
-        for row, (chance, said) in enumerate(zip(best.tolist(), token.tolist(), strict=True)):
-            if row not in open_rows:
+        first = looks.add(weights)
+        # Numbers of tokens are exact in float64: one message instead of two.
+        chances, said = torch.stack([best.double(), token.double()]).tolist()
+        for place, row in enumerate(rows):
+            if row not in spoken:
                 continue
-            total[row] += chance
-            looked[row].append(weights[row, : encoded.lengths[row]])
-            if said != ends.end:
-                spoken[row].append(said)
-            if said == ends.end or len(spoken[row]) == limits[row]:
-                open_rows.remove(row)
-    return [
-        Said(tuple(tokens), chance / len(steps) ** normalise, torch.stack(steps))
-        for tokens, chance, steps in zip(spoken, total, looked, strict=True)
-    ]
+            path = paths[row] = paths[row].grown(int(said[place]), paths[row].total + chances[place], first + place)
+            if path.tokens[-1] == ends.end or len(path.tokens) == limits[row]:
+                spoken.remove(row)
+        if 2 * len(spoken) <= len(rows):
+            kept = [place for place, row in enumerate(rows) if row in spoken]
+            rows = [rows[place] for place in kept]
+            where = torch.tensor(kept, dtype=torch.int64, device=device)
+            token, state, memory = token[where], state.take(where), memory.take(where)
+    return looks.told([(path, row) for row, path in enumerate(paths)], encoded, ends, normalise)
 
 
 @torch.no_grad()
@@ -69,57 +73,117 @@ def beam(
 ) -> list[list[Said]]:
     """The best hypotheses of every sentence, best first: at most ``width`` of them, and never a worse one than greedy.
 
-    *Cost*: ``width`` times that of ``greedy``.
+    *Cost*: ``width`` times that of ``greedy``, and greedy itself.
     """
     if width < 1:
         raise ValueError(f"width must be at least 1, got {width}")
     found = [[said] for said in greedy(decoder, encoded, ends, normalise=normalise)]
-    if width > 1:
-        memory, state = decoder.remember(encoded), decoder.start(encoded)
-        for row, limit in enumerate(ends.limits(encoded.lengths)):
-            length = int(encoded.lengths[row])
-            rows = encoded.lengths.new_full((1,), row)
-            alone = Memory(*(part[:, :length] if part.ndim > 1 else part for part in memory.take(rows)))
-            others = _widened(decoder, alone, state.take(rows), ends, width, limit, normalise)
-            # The same words may have come to their end, or to the limit of length: the likelier one counts.
-            told = {said.tokens: said for said in sorted((*others, *found[row]), key=lambda said: said.score)}
-            found[row] = sorted(told.values(), key=lambda said: -said.score)[:width]
+    if width == 1:
+        return found
+    sentences, looks = _widened(decoder, encoded, ends, width)
+    ended = [(path, row) for row, paths in enumerate(sentences) for path in paths]
+    for (_, row), said in zip(ended, looks.told(ended, encoded, ends, normalise), strict=True):
+        found[row].append(said)
+    for row, several in enumerate(found):
+        # The same words may have come to their end, or to the limit of length: the likelier one counts.
+        told = {said.tokens: said for said in sorted(several, key=lambda said: said.score)}
+        found[row] = sorted(told.values(), key=lambda said: -said.score)[:width]
     return found
 
 
 class _Path(NamedTuple):
-    """A hypothesis that has not ended; its looks are found by walking back."""
+    """A hypothesis; where it looked is found by walking back."""
 
-    tokens: tuple[int, ...]
+    tokens: tuple[int, ...]  # the end included
     total: float
-    looked: tuple[Tensor, ...]
+    looked: tuple[int, object] | None  # the number of the last look, and those before it
+
+    def grown(self, token: int, total: float, look: int) -> _Path:
+        return _Path((*self.tokens, token), total, (look, self.looked))
 
 
-def _widened(
-    decoder: AttentionDecoder, memory: Memory, state: State, ends: Ends, width: int, limit: int, normalise: float
-) -> list[Said]:
-    """Hypotheses of one sentence that ended, side by side in one batch while they grow."""
-    paths, done = [_Path((), 0.0, ())], list[Said]()
-    for length in range(1, limit + 2):
-        rows = memory.lengths.new_zeros(len(paths))
-        last = memory.lengths.new_tensor([path.tokens[-1] if path.tokens else ends.begin for path in paths])
-        output, weights, after = decoder.step(last, state, memory.take(rows))
+def _widened(decoder: AttentionDecoder, encoded: Encoded, ends: Ends, width: int) -> tuple[list[list[_Path]], _Looks]:
+    """Hypotheses that ended, of every sentence; ``width`` rows of the batch belong to each while they grow."""
+    limits, looks, device = ends.limits(encoded.lengths), _Looks(), encoded.states.device
+    rows = list(range(len(limits)))  # the sentence in each ``width`` rows of the batch
+    every = torch.arange(len(rows), device=device).repeat_interleave(width)
+    memory, state = decoder.remember(encoded).take(every), decoder.start(encoded).take(every)
+    done: list[list[_Path]] = [[] for _ in rows]
+    # A row without a hypothesis has a total of −inf, and so has all that would grow from it.
+    paths = [[_Path((), 0.0 if place == 0 else -inf, None) for place in range(width)] for _ in rows]
+    growing = set(rows)
+    while growing:
+        last = torch.tensor([path.tokens[-1] if path.tokens else ends.begin for row in rows for path in paths[row]])
+        output, weights, state = decoder.step(last.to(device), state, memory)
+        first = looks.add(weights)
         chances = decoder.say(output).log_softmax(-1).double()
-        totals = chances + chances.new_tensor([path.total for path in paths])[:, None]
+        so_far = torch.tensor([[path.total] for row in rows for path in paths[row]], dtype=torch.float64)
+        totals = chances + so_far.to(device)
+        words = totals.shape[1]
         # Of twice as many, at most half can be ends.
-        best, place = totals.flatten().topk(min(2 * width, totals.numel()))
-        grown: list[_Path] = []
-        kept: list[int] = []
-        for total, where in zip(best.tolist(), place.tolist(), strict=True):
-            came, token = divmod(where, totals.shape[1])
-            path = paths[came]
-            looked = (*path.looked, weights[came])
-            if token == ends.end:
-                done.append(Said(path.tokens, total / length**normalise, torch.stack(looked)))
-            elif len(grown) < width and length <= limit:
-                grown.append(_Path((*path.tokens, token), total, looked))
-                kept.append(came)
-        if len(done) >= width or not grown:
-            break
-        paths, state = grown, after.take(memory.lengths.new_tensor(kept))
-    return done
+        best, place = totals.view(len(rows), width * words).topk(min(2 * width, width * words))
+        heard, places = torch.stack([best, place.double()]).tolist()
+        came_from: list[int] = []
+        for number, row in enumerate(rows):
+            grown, came = list[_Path](), list[int]()
+            if row in growing:
+                for total, where in zip(heard[number], places[number], strict=True):
+                    came_place, token = divmod(int(where), words)
+                    if total == -inf:
+                        continue
+                    path = paths[row][came_place]
+                    path = path.grown(token, total, first + number * width + came_place)
+                    if token == ends.end:
+                        done[row].append(path)
+                    elif len(grown) < width and len(path.tokens) <= limits[row]:
+                        grown.append(path)
+                        came.append(came_place)
+                if len(done[row]) >= width or not grown:
+                    growing.remove(row)
+            missing = width - len(grown)
+            paths[row] = [*grown, *[_Path((ends.begin,), -inf, None)] * missing]
+            came_from += [number * width + came_place for came_place in (*came, *[0] * missing)]
+        taken = torch.tensor(came_from).to(device)
+        if 2 * len(growing) <= len(rows):
+            kept = [number for number, row in enumerate(rows) if row in growing]
+            rows = [rows[number] for number in kept]
+            where = (torch.tensor(kept, dtype=torch.int64)[:, None] * width + torch.arange(width)).flatten().to(device)
+            taken, memory = taken[where], memory.take(where)
+        state = state.take(taken)
+    return done, looks
+
+
+class _Looks:
+    """Where every row of every step looked, numbered as they came, on the device until all is said."""
+
+    def __init__(self) -> None:
+        self.steps: list[Tensor] = []
+        self.count = 0
+
+    def add(self, weights: Tensor) -> int:
+        """Keep a step's weights (rows, S); returns the number of its first row."""
+        self.steps.append(weights)
+        self.count += len(weights)
+        return self.count - len(weights)
+
+    def told(self, paths: list[tuple[_Path, int]], encoded: Encoded, ends: Ends, normalise: float) -> list[Said]:
+        """Finished hypotheses, each given with its sentence."""
+        if not paths:
+            return []
+        walks = [_walk(path) for path, _ in paths]
+        flat = torch.tensor([look for walk in walks for look in walk])
+        every = torch.cat(self.steps)[flat.to(encoded.states.device)].cpu()
+        lengths = encoded.lengths.tolist()
+        told = []
+        for (path, row), weights in zip(paths, torch.split(every, [len(walk) for walk in walks]), strict=True):
+            tokens = path.tokens[:-1] if path.tokens[-1] == ends.end else path.tokens
+            told.append(Said(tokens, path.total / len(path.tokens) ** normalise, weights[:, : lengths[row]]))
+        return told
+
+
+def _walk(path: _Path) -> list[int]:
+    looks, at = [], path.looked
+    while at is not None:
+        look, at = at  # type: ignore[assignment]
+        looks.append(look)
+    return looks[::-1]

@@ -1,0 +1,20 @@
+"""``regard translate``: train a model on pairs of texts, and run, evaluate and look into it."""
+
+from __future__ import annotations
+
+import typer
+
+from regard.cli.translate import align, evaluate, run, train
+
+EPILOG = "Pairs are a file of lines source<TAB>target, or two text files, line by line; .gz files are unpacked."
+
+app = typer.Typer(
+    help="Sequence to sequence with attention: train on pairs of texts, translate, evaluate, align.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("train", epilog=EPILOG)(train.command)
+app.command("run")(run.command)
+app.command("eval", epilog=EPILOG)(evaluate.command)
+app.command("align", epilog=EPILOG)(align.command)

@@ -1,0 +1,68 @@
+"""``regard translate align``: where the decoder looks when it says given targets."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from regard.cli.console import working
+from regard.cli.translate.inputs import Data, Device, Model, Target, opened, pairs
+
+
+class Form(StrEnum):
+    """How an alignment is written."""
+
+    pharaoh = "pharaoh"
+    text = "text"
+    json = "json"
+
+
+@dataclass(frozen=True)
+class Align:
+    """Checked arguments of ``regard translate align``."""
+
+    model: str
+    data: str
+    target: str | None
+    form: Form
+    device: str
+
+    def run(self) -> None:
+        from regard.seq2seq.alignment import as_text, links, pharaoh
+
+        with working(f"Opening {self.model}") as now:
+            translator = opened(self.model, self.device)
+            given = pairs(self.data, self.target)
+            now(f"Aligning {len(given):,} pairs")
+            found = translator.align(given.source, given.target)
+        for one in found:
+            if self.form is Form.pharaoh:
+                # The end is not a token of the target text.
+                print(pharaoh(links(one.weights[: len(one.tokens) - 1]).tolist()))
+            elif self.form is Form.text:
+                print(as_text(one), end="\n\n")
+            else:
+                told = {
+                    "source": one.source_tokens,
+                    "target": one.tokens,
+                    "weights": [[round(float(weight), 4) for weight in row] for row in one.weights],
+                }
+                sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
+
+
+def command(
+    model: Model,
+    data: Data,
+    target: Target = None,
+    form: Annotated[
+        Form, typer.Option("--as", help="pharaoh: 0-0 1-2, source-target; text: one line per token; json: all weights.")
+    ] = Form.pharaoh,
+    device: Device = "cpu",
+) -> Align:
+    """Say the targets of some pairs and write down where the decoder looked for each token."""
+    return Align(model, data, target, form, device)

@@ -1,0 +1,65 @@
+"""``regard translate eval``: how good translations of held-out pairs are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from regard.cli.console import working
+from regard.cli.translate.inputs import Beam, Data, Device, Model, Target, opened, pairs
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Checked arguments of ``regard translate eval``."""
+
+    model: str
+    data: str
+    target: str | None
+    beam: int
+    copy_unknown: bool
+    device: str
+    as_json: bool
+
+    def run(self) -> None:
+        from regard.seq2seq.quality import quality
+
+        with working(f"Opening {self.model}") as now:
+            translator = opened(self.model, self.device)
+            held_out = pairs(self.data, self.target)
+            now(f"Translating {len(held_out):,} texts")
+            found = translator.translate(held_out.source, beam=self.beam, copy_unknown=self.copy_unknown)
+            lower = translator.target.lower
+            wanted = [text.lower() if lower else text for text in held_out.target]
+            told: dict[str, Any] = quality([one.text for one in found], wanted)._asdict()
+        told["beam"], told["lower"] = self.beam, lower
+        if self.as_json:
+            print(json.dumps(told))
+            return
+        rows = {
+            "pairs": f"{told['pairs']:,}",
+            "exact": f"{told['exact']:.2%}",
+            "BLEU": f"{told['bleu']:.2f}  ({told['bleu_signature']})",
+            "chrF": f"{told['chrf']:.2f}",
+        }
+        for name, value in rows.items():
+            print(f"{name:6} {value}")
+
+
+def command(
+    model: Model,
+    data: Data,
+    target: Target = None,
+    beam: Beam = 1,
+    copy_unknown: Annotated[bool, typer.Option("--copy-unknown", help="As in run.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON.")] = False,
+    device: Device = "cpu",
+) -> Evaluate:
+    """Translate pairs held out and compare with their targets: share exactly right, BLEU and chrF (sacrebleu).
+
+    A model that was trained with --lower is compared with targets in small letters.
+    """
+    return Evaluate(model, data, target, beam, copy_unknown, device, as_json)

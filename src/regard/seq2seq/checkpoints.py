@@ -1,0 +1,65 @@
+"""Checkpoints: where a training stands, in one sealed file that is replaced whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.data.files import PathLike
+from regard.data.sealed import Kind, read_sealed, write_sealed
+
+Array = NDArray[Any]
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be written, is damaged, or belongs to another training."""
+
+
+_KIND = Kind(
+    "regard-checkpoint", 1, "regard checkpoint", {"regard": str, "settings": dict, "standing": dict}, CheckpointError
+)
+
+
+class Checkpoint(NamedTuple):
+    """Everything that the rest of a training depends on."""
+
+    settings: dict[str, Any]  # what it was started with, as plain data
+    standing: dict[str, Any]  # counters and losses so far, as plain data
+    tensors: dict[str, dict[str, Tensor]]  # of the model, of its best, of the optimiser, of the random numbers
+
+
+def save(path: PathLike, checkpoint: Checkpoint) -> None:
+    """Write it, whole or not at all, over what was there."""
+    arrays: dict[str, Array] = {}
+    for group, tensors in checkpoint.tensors.items():
+        for name, tensor in tensors.items():
+            arrays[f"{group}/{name}.npy"] = np.ascontiguousarray(tensor.detach().cpu().numpy())
+    description = {
+        "regard": import_module("regard").__version__,
+        "settings": checkpoint.settings,
+        "standing": checkpoint.standing,
+    }
+    write_sealed(path, _KIND, description, arrays, force=True)
+
+
+def load(path: PathLike, settings: Mapping[str, Any]) -> Checkpoint:
+    """The checkpoint of a training that was started with these settings. Raises CheckpointError for any other."""
+    description, arrays = read_sealed(path, _KIND)
+    saved = description["settings"]
+    for name in dict.fromkeys((*settings, *saved)):
+        if saved.get(name) != settings.get(name):
+            raise CheckpointError(
+                f"{path}: belongs to a training with {name} = {saved.get(name)!r}, and now {name} is "
+                f"{settings.get(name)!r}; resume with the same settings, or start anew"
+            )
+    tensors: dict[str, dict[str, Tensor]] = {}
+    for name, array in arrays.items():
+        group, _, rest = name.removesuffix(".npy").partition("/")
+        tensors.setdefault(group, {})[rest] = torch.from_numpy(array)
+    return Checkpoint(saved, description["standing"], tensors)

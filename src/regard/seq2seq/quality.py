@@ -1,0 +1,38 @@
+"""How good translations are: the share that is exactly right, BLEU and chrF."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+
+class Quality(NamedTuple):
+    """Of some translations beside what was wanted."""
+
+    pairs: int
+    exact: float  # share
+    bleu: float  # 0 to 100
+    chrf: float  # 0 to 100
+    bleu_signature: str  # how it was computed, in sacrebleu's words
+
+
+def quality(said: Sequence[str], wanted: Sequence[str]) -> Quality:
+    """Compare translations with one reference each, by sacrebleu (``pip install 'regard[seq2seq]'``).
+
+    >>> quality(["the cat sat on the mat", "a dog"], ["the cat sat on the mat", "a hog"]).exact
+    0.5
+    """
+    if len(said) != len(wanted) or not said:
+        raise ValueError(
+            f"there must be as many translations as references, and some; got {len(said)} and {len(wanted)}"
+        )
+    try:
+        sacrebleu: Any = import_module("sacrebleu")
+    except ImportError:
+        raise ValueError("BLEU and chrF need sacrebleu; run pip install 'regard[seq2seq]'") from None
+    bleu = sacrebleu.BLEU()
+    score = bleu.corpus_score(list(said), [list(wanted)])
+    chrf = sacrebleu.CHRF().corpus_score(list(said), [list(wanted)])
+    exact = sum(a == b for a, b in zip(said, wanted, strict=True)) / len(said)
+    return Quality(len(said), exact, float(score.score), float(chrf.score), str(bleu.get_signature()))

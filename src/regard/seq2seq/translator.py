@@ -1,0 +1,212 @@
+"""A translator: two vocabularies and a model between them. Texts in, texts out, and where each token was looked for."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.data.files import PathLike
+from regard.data.sealed import Kind, read_sealed, write_sealed
+from regard.seq2seq.batches import Texts, collate
+from regard.seq2seq.model import Architecture, Seq2Seq
+from regard.seq2seq.speaking import Ends, Said, beam, greedy
+from regard.seq2seq.vocabulary import BOS, EOS, UNK, Vocabulary
+
+# Longer texts are cut here, with a warning.
+MAX_TOKENS = 1000
+
+
+class TranslatorError(ValueError):
+    """A translator that cannot be saved, or a file that is none, is damaged, or is newer."""
+
+
+_KIND = Kind(
+    "regard-translator",
+    1,
+    "regard translator",
+    {"regard": str, "architecture": dict, "source": dict, "target": dict, "metadata": dict},
+    TranslatorError,
+)
+
+
+class Translation(NamedTuple):
+    """A text that was said, and where the decoder looked while it said it."""
+
+    text: str
+    tokens: tuple[str, ...]  # of the target, "<eos>" last if it ended
+    source_tokens: tuple[str, ...]
+    weights: NDArray[Any]  # (len(tokens), len(source_tokens))
+    score: float  # mean log-probability of a token
+
+
+NOTHING = Translation("", (), (), np.zeros((0, 0), np.float32), 0.0)
+
+
+class Translator:
+    """A model and the vocabularies of its two sides.
+
+    Parameters
+    ----------
+    model : reads ids of ``source``, says ids of ``target``.
+    source, target : the vocabularies.
+    metadata : plain data to keep with it.
+
+    >>> letters = Vocabulary.learn(["ab"], "characters")
+    >>> small = Translator(Seq2Seq(Architecture(4, 4), len(letters), len(letters)), letters, letters)
+    >>> small.translate(["", "ba"])[0].text
+    ''
+    """
+
+    def __init__(
+        self, model: Seq2Seq, source: Vocabulary, target: Vocabulary, metadata: dict[str, Any] | None = None
+    ) -> None:
+        self.model, self.source, self.target = model, source, target
+        self.metadata = metadata or {}
+
+    @property
+    def architecture(self) -> Architecture:
+        return self.model.architecture
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def to(self, device: str | torch.device) -> Translator:
+        """The same on another device."""
+        self.model.to(device)
+        return self
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        *,
+        beam: int = 1,
+        normalise: float = 1.0,
+        copy_unknown: bool = False,
+        batch_size: int = 64,
+    ) -> list[Translation]:
+        """One translation per text; an empty text has an empty one.
+
+        Parameters
+        ----------
+        beam : hypotheses that grow side by side; 1 is greedy. The best is returned.
+        normalise : a hypothesis' log-probability is divided by its length to this power.
+        copy_unknown : where the model says a token that it has no word for, the source word it looked at most.
+        batch_size : texts at a time; it changes nothing but the speed.
+
+        A text of more than 1,000 tokens is cut, with a warning.
+        """
+        if beam < 1 or batch_size < 1:
+            raise ValueError(f"beam and batch_size must be at least 1, got {beam} and {batch_size}")
+        tokens = [self._read(number, text) for number, text in enumerate(_texts(texts), 1)]
+        found: list[Translation] = [NOTHING] * len(tokens)
+        for rows in _by_length([ids for _, ids in tokens], batch_size):
+            said = self._said([tokens[row][1] for row in rows], beam, normalise)
+            for row, one in zip(rows, said, strict=True):
+                found[row] = self._told(one, tokens[row][0], copy_unknown)
+        return found
+
+    def align(self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64) -> list[Translation]:
+        """Where the decoder looks when it is made to say these targets."""
+        if len(_texts(sources)) != len(_texts(targets)):
+            raise ValueError(f"sources are {len(sources)} texts, targets {len(targets)}")
+        read = [self._read(number, text) for number, text in enumerate(sources, 1)]
+        wanted = [self.target.encode(text)[:MAX_TOKENS] for text in targets]
+        found: list[Translation] = [NOTHING] * len(read)
+        for rows in _by_length([ids for _, ids in read], batch_size):
+            batch = collate(
+                Texts([read[row][1] for row in rows]), Texts([wanted[row] for row in rows]), range(len(rows))
+            )
+            batch = batch.to(self.device)
+            self.model.eval()
+            with torch.no_grad():
+                logits, weights = self.model(batch.source, batch.lengths, batch.tokens)
+                chances = logits.log_softmax(-1).gather(-1, batch.wanted[..., None])[..., 0].cpu()
+            weights = weights.cpu()
+            for number, row in enumerate(rows):
+                steps = len(wanted[row]) + 1
+                said = Said(
+                    tuple(wanted[row]),
+                    float(chances[number, :steps].mean()),
+                    weights[number, :steps, : len(read[row][1])],
+                )
+                found[row] = self._told(said, read[row][0], copy_unknown=False)._replace(text=targets[row])
+        return found
+
+    def save(self, path: PathLike, *, force: bool = False) -> None:
+        """Write it to one file, whole or not at all. Raises TranslatorError."""
+        description = {
+            "regard": import_module("regard").__version__,
+            "architecture": asdict(self.architecture),
+            "source": self.source.to_dict(),
+            "target": self.target.to_dict(),
+            "metadata": self.metadata,
+        }
+        arrays = {f"{name}.npy": part.detach().cpu().numpy() for name, part in self.model.state_dict().items()}
+        write_sealed(path, _KIND, description, arrays, force=force)
+
+    @classmethod
+    def load(cls, path: PathLike) -> Translator:
+        """What ``save`` wrote; it says the same. Raises TranslatorError for anything else."""
+        description, arrays = read_sealed(path, _KIND)
+        try:
+            source, target = (Vocabulary.from_dict(description[side]) for side in ("source", "target"))
+            # No memory is taken for sizes that a file claims: arrays that are there have to fit.
+            with torch.device("meta"):
+                model = Seq2Seq(Architecture(**description["architecture"]), len(source), len(target))
+            tensors = {name.removesuffix(".npy"): torch.from_numpy(array) for name, array in arrays.items()}
+            if any(part.dtype != torch.float32 for part in tensors.values()):
+                raise ValueError("its weights must be float32")
+            model.load_state_dict(tensors, strict=True, assign=True)
+        except (TypeError, ValueError, RuntimeError, OverflowError, AttributeError) as reason:
+            raise _KIND.damaged(path, str(reason)) from None
+        return cls(model, source, target, description["metadata"])
+
+    def _read(self, number: int, text: str) -> tuple[list[str], list[int]]:
+        """Tokens of a text as text and as ids."""
+        tokens, ids = self.source.split(text), self.source.encode(text)
+        if len(ids) > MAX_TOKENS:
+            warnings.warn(f"text {number} has {len(ids):,} tokens and is cut after {MAX_TOKENS:,}", stacklevel=3)
+        return tokens[:MAX_TOKENS], ids[:MAX_TOKENS]
+
+    def _said(self, sentences: list[list[int]], width: int, normalise: float) -> list[Said]:
+        self.model.eval()
+        texts = Texts(sentences)
+        source = texts.padded(range(len(sentences))).to(self.device)
+        with torch.no_grad():
+            encoded = self.model.encoder(source, torch.from_numpy(texts.lengths))
+        ends = Ends(BOS, EOS)
+        if width == 1:
+            return greedy(self.model.decoder, encoded, ends, normalise=normalise)
+        return [best[0] for best in beam(self.model.decoder, encoded, ends, width=width, normalise=normalise)]
+
+    def _told(self, said: Said, source_tokens: list[str], copy_unknown: bool) -> Translation:
+        weights = np.asarray(Tensor.cpu(said.weights).float().numpy())
+        tokens = [self.target.token(number) for number in said.tokens]
+        if copy_unknown:
+            tokens = [
+                source_tokens[int(row.argmax())] if number == UNK else token
+                for token, number, row in zip(tokens, said.tokens, weights, strict=False)
+            ]
+        ended = ("<eos>",) if len(weights) > len(tokens) else ()
+        return Translation(self.target.join(tokens), (*tokens, *ended), tuple(source_tokens), weights, said.score)
+
+
+def _texts(texts: Iterable[str]) -> Sequence[str]:
+    if isinstance(texts, str):
+        raise ValueError("texts must be many texts, got one string")
+    return list(texts)
+
+
+def _by_length(sentences: Sequence[Sequence[int]], batch_size: int) -> list[list[int]]:
+    """Rows of sentences that are not empty, of like length together."""
+    rows = sorted((row for row, ids in enumerate(sentences) if ids), key=lambda row: -len(sentences[row]))
+    return [rows[at : at + batch_size] for at in range(0, len(rows), batch_size)]

@@ -1,0 +1,93 @@
+"""The exported program says what greedy says, in a process that has never heard of this package."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+
+from regard.nn import AdditiveScore, ConcatenatedScore
+from regard.seq2seq.export import ExportError, export_torchscript
+from regard.seq2seq.model import Architecture, Seq2Seq
+from regard.seq2seq.speaking import Ends, greedy
+from regard.seq2seq.vocabulary import BOS, EOS
+
+SOURCE = torch.tensor([[4, 7, 5, 9, 6], [8, 5, 0, 0, 0], [6, 6, 5, 4, 0]])
+LENGTHS = torch.tensor([5, 2, 4])
+ENDS = Ends(BOS, EOS, times=1.0, more=4)
+
+KINDS = {
+    "standard": {},
+    "lstm": {"cell": "lstm", "layers": 2, "tied": False},
+    "luong": {"order": "luong", "coverage": True, "score": "bilinear"},
+    "dot": {"score": "dot", "bidirectional": False},
+    "gaussian, hard": {"score": "gaussian", "attention": "hard"},
+    "none": {"attention": "none", "layers": 2},
+}
+
+
+def model(**kind):
+    torch.manual_seed(3)
+    made = Seq2Seq(Architecture(6, 8, **kind), 10, 9).eval()
+    with torch.no_grad():
+        for parameter in made.decoder.parameters():
+            # So that it makes up its mind, and ends now and then.
+            parameter.mul_(2.0)
+    return made
+
+
+def loaded(path):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"`torch\.jit\.", DeprecationWarning)
+        return torch.jit.load(path)
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_the_program_is_greedy(kind, tmp_path):
+    whole = model(**kind)
+    export_torchscript(whole, tmp_path / "greedy.pt", ends=ENDS)
+    program = loaded(tmp_path / "greedy.pt")
+    for rows in (slice(0, 3), slice(1, 2)):  # other sizes than the first
+        source, lengths = SOURCE[rows, : LENGTHS[rows].max()], LENGTHS[rows]
+        with torch.no_grad():
+            tokens, counts, weights = program(source, lengths)
+            expected = greedy(whole.decoder, whole.encoder(source, lengths), ENDS)
+        for row, said in enumerate(expected):
+            steps = len(said.weights)
+            ended = (EOS,) if steps > len(said.tokens) else ()
+            assert tuple(tokens[row, :steps].tolist()) == (*said.tokens, *ended)
+            assert counts[row] == steps
+            assert not tokens[row, steps:].any()
+            assert not weights[row, steps:].any()
+            torch.testing.assert_close(weights[row, :steps, : lengths[row]], said.weights, rtol=0.0, atol=1e-6)
+
+
+def test_it_runs_without_the_package(tmp_path):
+    whole = model()
+    export_torchscript(whole, tmp_path / "greedy.pt", ends=ENDS)
+    code = (
+        "import sys, warnings, torch; warnings.simplefilter('ignore'); sys.modules['regard'] = None;"
+        f"tokens, counts, _ = torch.jit.load({str(tmp_path / 'greedy.pt')!r})"
+        f"(torch.tensor({SOURCE.tolist()}), torch.tensor({LENGTHS.tolist()})); print(tokens.tolist(), counts.tolist())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    tokens, counts, _ = loaded(tmp_path / "greedy.pt")(SOURCE, LENGTHS)
+    assert done.stdout.strip() == f"{tokens.tolist()} {counts.tolist()}"
+
+
+def test_places_and_words(tmp_path):
+    whole = model()
+    path = tmp_path / "greedy.pt"
+    path.write_bytes(b"mine")
+    with pytest.raises(ExportError, match="already exists"):
+        export_torchscript(whole, path)
+    assert path.read_bytes() == b"mine"
+    export_torchscript(whole, path, force=True)
+    assert loaded(path)(SOURCE, LENGTHS)[0].shape[0] == 3
+    assert isinstance(whole.decoder.score, AdditiveScore)
+    whole.decoder.score = ConcatenatedScore(8, 16, 8)
+    with pytest.raises(ExportError, match="score must be one of those that Architecture names, got ConcatenatedScore"):
+        export_torchscript(whole, tmp_path / "other.pt")

@@ -1,0 +1,186 @@
+"""A translator: odd texts, files that something happened to, and a batch that says what its texts say alone."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from regard.seq2seq.model import Architecture, Seq2Seq
+from regard.seq2seq.translator import MAX_TOKENS, NOTHING, Translator, TranslatorError
+from regard.seq2seq.vocabulary import UNK, Vocabulary
+from trainings import same, taught, words
+
+
+@pytest.fixture(scope="module")
+def letters() -> Translator:
+    """Reverses a few letters, not always well."""
+    return taught(epochs=6).translator
+
+
+@pytest.fixture(scope="module")
+def strangers() -> Translator:
+    """Untrained, by words, and it says unknown words only."""
+    vocabulary = Vocabulary.learn(["the man's dog <pad> saw l'homme ."])
+    torch.manual_seed(0)
+    model = Seq2Seq(Architecture(8, 8), len(vocabulary), len(vocabulary))
+    with torch.no_grad():
+        model.decoder.b_o[:] = -100.0
+        model.decoder.b_o[UNK] = 100.0
+    return Translator(model.eval(), vocabulary, vocabulary)
+
+
+def test_weights_are_one_row_per_token_and_add_up_to_one(letters: Translator) -> None:
+    for one in letters.translate(["abc", "zyxwv", "q"]):
+        assert one.weights.shape == (len(one.tokens), len(one.source_tokens))
+        np.testing.assert_allclose(one.weights.sum(1), 1.0, atol=1e-5)
+        assert letters.target.join([token for token in one.tokens if token != "<eos>"]) == one.text
+        assert one.score <= 0.0
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_a_batch_says_what_its_texts_say_alone(letters: Translator, beam: int) -> None:
+    texts = list(words(60, longest=9)[0].source)
+    together = letters.translate(texts, beam=beam)
+    for batch_size in (1, 7):
+        apart = letters.translate(texts, beam=beam, batch_size=batch_size)
+        assert [one.text for one in apart] == [one.text for one in together]
+        for a, b in zip(apart, together, strict=True):
+            np.testing.assert_allclose(a.weights, b.weights, atol=1e-5)
+
+
+def test_beam_never_scores_below_greedy(letters: Translator) -> None:
+    texts = list(words(60, longest=9)[0].source)
+    for wide, narrow in zip(letters.translate(texts, beam=5), letters.translate(texts), strict=True):
+        assert wide.score >= narrow.score - 1e-6
+
+
+def test_60_an_empty_text_has_an_empty_translation(letters: Translator) -> None:
+    found = letters.translate(["", "ab", ""])
+    assert found[0] == NOTHING
+    assert found[2] == NOTHING
+    assert found[1].text == letters.translate(["ab"])[0].text
+    assert letters.translate([]) == []
+    assert letters.translate(["", ""], beam=3) == [NOTHING, NOTHING]
+
+
+def test_56_unknown_words_are_read(letters: Translator, strangers: Translator) -> None:
+    assert letters.translate(["a!c"])[0].source_tokens == ("a", "!", "c")
+    assert strangers.translate(["the cat"])[0].source_tokens == ("the", "cat")
+
+
+def test_unknown_words_are_said_by_copying_what_was_looked_at(strangers: Translator) -> None:
+    plain = strangers.translate(["the cat sat"])[0]
+    copied = strangers.translate(["the cat sat"], copy_unknown=True)[0]
+    assert set(plain.tokens) == {"<unk>"}
+    assert "<unk>" in plain.text
+    looked = plain.weights.argmax(1)
+    assert list(copied.tokens) == [plain.source_tokens[number] for number in looked]
+    assert "<unk>" not in copied.text
+    assert np.array_equal(copied.weights, plain.weights)
+
+
+def test_58_special_names_are_ordinary_text(strangers: Translator) -> None:
+    assert (
+        strangers.translate(["<pad> <eos>"])[0].source_tokens
+        == strangers.translate(["< pad > < eos >"])[0].source_tokens
+    )
+
+
+def test_57_a_text_that_is_too_long_is_cut_with_a_warning(letters: Translator) -> None:
+    with pytest.warns(UserWarning, match=f"text 2 has {MAX_TOKENS + 5:,} tokens and is cut after {MAX_TOKENS:,}"):
+        found = letters.translate(["ab", "a" * (MAX_TOKENS + 5)])
+    assert len(found[1].source_tokens) == MAX_TOKENS
+
+
+def test_59_lone_surrogates_are_an_error(letters: Translator) -> None:
+    with pytest.raises(ValueError, match="surrogate"):
+        letters.translate(["ab\ud800"])
+
+
+def test_one_string_is_no_list_of_texts(letters: Translator) -> None:
+    with pytest.raises(ValueError, match="texts must be many texts, got one string"):
+        letters.translate("abc")
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        letters.translate(["abc"], beam=0)
+
+
+def test_align_is_translate_where_the_target_is_what_it_says(letters: Translator) -> None:
+    texts = ["abc", "zyxwv", "q"]
+    said = letters.translate(texts)
+    for free, forced in zip(said, letters.align(texts, [one.text for one in said]), strict=True):
+        assert forced.tokens == free.tokens
+        assert forced.text == free.text
+        np.testing.assert_allclose(forced.weights, free.weights, atol=1e-5)
+        assert forced.score == pytest.approx(free.score, abs=1e-5)
+    with pytest.raises(ValueError, match="sources are 2 texts, targets 1"):
+        letters.align(["a", "b"], ["c"])
+
+
+def test_what_was_saved_says_the_same(letters: Translator, tmp_path: Path) -> None:
+    letters.metadata = {"pairs": 160}
+    letters.save(tmp_path / "m.regard")
+    again = Translator.load(tmp_path / "m.regard")
+    assert same(again.model.state_dict(), letters.model.state_dict())
+    assert again.architecture == letters.architecture
+    assert again.metadata == {"pairs": 160}
+    texts = list(words(40)[1].source)
+    assert [one.text for one in again.translate(texts)] == [one.text for one in letters.translate(texts)]
+    with pytest.raises(TranslatorError, match="already exists"):
+        letters.save(tmp_path / "m.regard")
+
+
+def test_104_and_105_cut_short_or_changed(letters: Translator, tmp_path: Path) -> None:
+    letters.save(tmp_path / "m.regard")
+    content, picks = (tmp_path / "m.regard").read_bytes(), random.Random(0)
+    for number in range(60):
+        damaged = bytearray(content)
+        damaged[picks.randrange(len(content))] ^= 1 << picks.randrange(8)
+        (tmp_path / "m.regard").write_bytes(content[: len(content) * number // 60] if number % 2 else damaged)
+        with pytest.raises(TranslatorError):
+            Translator.load(tmp_path / "m.regard")
+
+
+def forged(content: bytes, **changes: object) -> bytes:
+    """The file with other entries in its description, and every checksum right."""
+    import hashlib
+
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(buffer, "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name == "model.json":
+                data = json.dumps({**json.loads(data), **changes}).encode()
+            new.writestr(name, data)
+        new.comment = b"sha256:" + b"0" * 64
+    whole = buffer.getvalue()[:-64]
+    return whole + hashlib.sha256(whole).hexdigest().encode()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, None),
+        ({"version": 99}, "format version 99"),
+        ({"format": "regard-model"}, "not a regard translator"),
+        ({"architecture": {"hidden_size": 10**9}}, "damaged"),
+        ({"architecture": {"colour": "red"}}, "damaged"),
+        ({"architecture": {"cell": "os.system"}}, "cell must be one of"),
+        ({"source": {}}, "a vocabulary has exactly the entries"),
+        ({"target": []}, "lacks one of"),
+    ],
+)
+def test_108_forged_descriptions(letters: Translator, tmp_path: Path, changes: dict, message: str | None) -> None:
+    letters.save(tmp_path / "m.regard")
+    (tmp_path / "f.regard").write_bytes(forged((tmp_path / "m.regard").read_bytes(), **changes))
+    if message is None:
+        Translator.load(tmp_path / "f.regard")
+        return
+    with pytest.raises(TranslatorError, match=message):
+        Translator.load(tmp_path / "f.regard")
