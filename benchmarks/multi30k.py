@@ -83,7 +83,7 @@ def train(options: argparse.Namespace) -> None:
 
 
 def score(options: argparse.Namespace) -> dict[str, Any]:
-    from regard.seq2seq.quality import quality
+    from regard.seq2seq.measures import quality
 
     told = json.loads((options.out / f"{options.pair}.json").read_text(encoding="utf-8"))
     for split, file in SPLITS.items():

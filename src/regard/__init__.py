@@ -32,7 +32,7 @@ _PUBLIC = {
     "report": "regard.reporting",
     "save": "regard.store",
 }
-_MODULES = ("bandwidth", "data", "nn", "plot", "scores")
+_MODULES = ("bandwidth", "data", "nn", "plot", "scores", "seq2seq")
 
 __all__ = ["__version__", *_MODULES, *_PUBLIC]
 

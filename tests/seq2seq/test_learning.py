@@ -12,8 +12,8 @@ from regard.data import Pairs, number_words
 from regard.seq2seq.alignment import error_rate, links
 from regard.seq2seq.batches import Texts
 from regard.seq2seq.learning import learn
+from regard.seq2seq.measures import quality
 from regard.seq2seq.model import Architecture, Seq2Seq
-from regard.seq2seq.quality import quality
 from regard.seq2seq.task import Lesson, PairsTask
 from regard.seq2seq.trainer import METRICS, Training
 from regard.seq2seq.translator import Translator

@@ -24,6 +24,10 @@ from regard.data.pairs import NOWHERE
 SHOWN_SHARE, SHOWN_MOST = 0.1, 3
 
 
+# For each target token one source position, or several.
+Links = Sequence[int] | Sequence[Collection[int]] | NDArray[np.int64]
+
+
 class Aligned(Protocol):
     """What ``as_text`` reads of a translation."""
 
@@ -55,7 +59,7 @@ def links(weights: ArrayLike) -> NDArray[np.int64]:
     return np.where(table.any(1), table.argmax(1), NOWHERE)
 
 
-def error_rate(found: Sequence[int] | Sequence[Collection[int]], gold: Sequence[Collection[int]]) -> float:
+def error_rate(found: Links, gold: Sequence[Collection[int]]) -> float:
     """Alignment error rate: 0 where the links found are the gold ones, 1 where none is.
 
     1 − 2·|found ∩ gold| / (|found| + |gold|), that of Och and Ney with every gold link sure
@@ -102,7 +106,7 @@ def entropy(weights: ArrayLike) -> NDArray[np.float64]:
     return 0.0 - told  # −told would print a zero as −0.0
 
 
-def pharaoh(found: Sequence[int] | Sequence[Collection[int]]) -> str:
+def pharaoh(found: Links) -> str:
     """Links as "source-target" pairs, numbered from 0, in the order of the target.
 
     >>> pharaoh([0, 2, -1, (1, 3)])
@@ -169,7 +173,7 @@ def _most(row: NDArray[np.float64]) -> list[tuple[int, float]]:
     ]
 
 
-def _sets(rows: Sequence[int] | Sequence[Collection[int]]) -> list[set[int]]:
+def _sets(rows: Links) -> list[set[int]]:
     found = ({int(row)} if isinstance(row, int | np.integer) else {int(each) for each in row} for row in rows)
     return [row - {NOWHERE} for row in found]
 

@@ -25,7 +25,7 @@ class Evaluate:
     as_json: bool
 
     def run(self) -> None:
-        from regard.seq2seq.quality import quality
+        from regard.seq2seq.measures import quality
 
         with working(f"Opening {self.model}") as now:
             translator = opened(self.model, self.device)

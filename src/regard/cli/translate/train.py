@@ -162,8 +162,9 @@ def command(
         "order": order, "attention": attention, "coverage": coverage, "dropout": dropout,
     }  # fmt: skip
     lesson = {
-        "unit": unit, "target_unit": target_unit, "max_size": max_size, "min_count": min_count, "lower": lower, "batch_size": batch_size,
-        "label_smoothing": label_smoothing, "scheduled_sampling": scheduled_sampling, "max_tokens": max_tokens,
+        "unit": unit, "target_unit": target_unit, "max_size": max_size, "min_count": min_count, "lower": lower,
+        "batch_size": batch_size, "label_smoothing": label_smoothing, "scheduled_sampling": scheduled_sampling,
+        "max_tokens": max_tokens,
         "precision": precision,
     }  # fmt: skip
     training = {
