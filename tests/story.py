@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 NAMES = ["cues", "average", "hard", "soft", "kernel", "heatmap", "batch", "softmax", "moredata"]
-NAMES += ["learned", "sharper", "diagnosis", "edges", "growth", "shapes", "scoring", "homes"]
+NAMES += ["learned", "sharper", "diagnosis", "edges", "growth", "shapes", "scoring", "homes", "seq2seq"]
 # Figures of each station, in the order of the page; most have one, named like the station.
 FIGURES = [
     (number, figure)

@@ -13,6 +13,8 @@ import httpx
 import pytest
 
 from conversation import Conversation
+from reader import learned_at_once
+from regard.play.dates import Dates
 from regard.play.server import Playground
 from visits import DESK, Visit
 
@@ -21,8 +23,10 @@ FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-ne
 
 
 @pytest.fixture(scope="session")
-def playground() -> Iterator[Playground]:
+def playground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Playground]:
     served = Playground(body_seconds=0.5)
+    # Nobody's own cache is read or written, and no minute is spent on learning.
+    served.house.dates = Dates(tmp_path_factory.mktemp("cache") / "dates.regard", learned_at_once)
     thread = threading.Thread(target=served.run)
     thread.start()
     yield served

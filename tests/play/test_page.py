@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 
 from regard.kernels import KERNELS
+from regard.play.dates import LONGEST as LONGEST_DATE
 from regard.play.files import page
 from regard.play.messages import MOST_NAME
 from regard.play.tables import MOST_BYTES, MOST_FEATURES
@@ -25,7 +26,7 @@ def words(lang: str) -> dict[str, str]:
 
 
 # Loaded when asked for.
-LATER = {"/table.js", "/share.js"}
+LATER = {"/table.js", "/share.js", "/dates.js", "/dates.css"}
 
 
 def test_the_code_is_small_and_split_by_concern():
@@ -83,6 +84,7 @@ def test_both_languages_fill_in_the_same(name):
 def test_limits_of_the_page_are_those_of_the_server():
     state, table = OWN["/state.js"], OWN["/table.js"]
     assert f"MOST_POINTS = {MOST_POINTS}" in state
+    assert f'maxlength="{LONGEST_DATE}"' in FILES["/"].content.decode()
     assert f"MOST_BYTES = {MOST_BYTES / 1e6:g}e6" in table
     assert f"MOST_FEATURES = {MOST_FEATURES}" in table
     assert "parts.w >= 1e-3 && parts.w <= 1e5" in state

@@ -26,6 +26,9 @@ MADE = {
     "FeatureRelevanceDisplay": lambda **more: plot.FeatureRelevanceDisplay([0.2, 0.8], **more),
     "TrainingCurveDisplay": lambda **more: plot.TrainingCurveDisplay(np.arange(5), GRID, screen="none", **more),
     "NeighbourDisplay": lambda **more: plot.NeighbourDisplay([3, 1], [0.6, 0.3], rest=0.1, others=2, **more),
+    "AlignmentDisplay": lambda **more: plot.AlignmentDisplay(
+        np.eye(2, 3), ["unbelievable", "<eos>"], ["incroyablement", "août", " "], entropy=True, **more
+    ),
     "SurfaceDisplay": lambda **more: plot.SurfaceDisplay(GRID, GRID, np.outer(GRID, GRID), **more),
 }
 
@@ -85,6 +88,7 @@ def test_displays_load_neither_pyplot_nor_estimators():
         "grid = np.linspace(0, 1, 5)\n"
         "plot.SurfaceDisplay(grid, grid, np.outer(grid, grid)).plot()\n"
         "plot.AttentionMapDisplay(np.eye(5)).plot()\n"
+        "plot.AlignmentDisplay(np.eye(2), ['a', 'b'], ['c', 'd'], entropy=True).plot()\n"
         "plot.BandwidthPathDisplay(grid + 1, grid).plot()\n"
         "plot.NeighbourDisplay([0], [1.0]).plot()\n"
         "display = plot.TrainingCurveDisplay()\n"

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from regard.data import notes
+from regard.seq2seq import date_model
 from regard.text import LANGUAGES
 from regard.tour import run
+
+
+@pytest.fixture(scope="session", autouse=True)
+def small_date_model():
+    """The last station learns from few dates, and once for all tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"PAIRS": 1500, "VALID": 100, "EPOCHS": 2}.items():
+            patch.setattr(date_model, name, value)
+        patch.setattr(date_model, "learn_dates", cache(date_model.learn_dates))
+        yield
 
 
 @pytest.fixture(scope="session")

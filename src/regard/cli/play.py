@@ -41,6 +41,7 @@ def command(
     """Open the playground: drag points and the bandwidth, and see what attention does.
 
     A page on this machine only, behind an address that holds a token. It draws curve, attention and left-out error as
-    you drag, learns w by leave-one-out while you watch, and fits a CSV of your own. Nothing leaves the machine.
+    you drag, learns w by leave-one-out while you watch, fits a CSV of your own, and shows where a decoder looks when it
+    translates a date. Nothing leaves the machine.
     """
     return Play(port, browser)

@@ -8,6 +8,7 @@
     fair      jobs of all pages take turns, one at a time
     training  learning w by leave-one-out, every step told
     tables    a page's own CSV: read, fitted, and the rows behind a prediction
+    dates     dates translated by a small model, which is learned on its first use
     files     the page itself, held in memory
 
 The page does its own arithmetic (``page/pooling.js``), so that it follows the pointer; the tests hold it to the

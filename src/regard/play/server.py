@@ -59,6 +59,7 @@ class Playground:
                 self.server.run(sockets=[self.socket])
         finally:
             self.house.queue.close()
+            self.house.dates.close()
             self.socket.close()
 
     def stop(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from starlette.websockets import WebSocket
 
-from regard.play import tables, training
+from regard.play import dates, tables, training
 from regard.play.fair import FairQueue, Full, Job
 from regard.play.messages import Fields, parsed
 from regard.play.security import Refused
@@ -64,6 +64,7 @@ class House:
     def __init__(self) -> None:
         self.queue = FairQueue()
         self.tables = tables.Tables()
+        self.dates = dates.Dates()
         self.clients: set[Client] = set()
 
     async def talk(self, websocket: WebSocket) -> None:
@@ -127,10 +128,16 @@ def _look(client: Client, given: Fields) -> Work:
     return work
 
 
+def _translate(client: Client, given: Fields) -> Work:
+    text = dates.asked(given)
+    return lambda _, tell: tell(client.house.dates.answer(text))
+
+
 ASKS = {
     "train": Ask(("x", "y", "kernel", "optimizer", "w"), training.SECONDS, _train),
     "fit": Ask(("table", "target", "features"), tables.SECONDS, _fit),
     "look": Ask(("row",), tables.SECONDS, _look),
+    "translate": Ask(("text",), dates.SECONDS, _translate),
 }
 
 

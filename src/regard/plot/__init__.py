@@ -15,6 +15,7 @@ except ModuleNotFoundError as missing:
         "regard.plot needs matplotlib, which is not installed; pip install 'regard[plot]' brings it"
     ) from missing
 
+from regard.plot.alignment import AlignmentDisplay
 from regard.plot.attention_map import AttentionMapDisplay
 from regard.plot.bandwidth_path import BandwidthPathDisplay
 from regard.plot.curves import RegressionCurveDisplay
@@ -26,6 +27,7 @@ from regard.plot.surface import SurfaceDisplay
 from regard.plot.training import TrainingCurveDisplay
 
 __all__ = [
+    "AlignmentDisplay",
     "AttentionMapDisplay",
     "BandwidthPathDisplay",
     "FeatureRelevanceDisplay",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
-from matplotlib import font_manager, ft2font
+from matplotlib import font_manager, ft2font, rcParams
 
 # Every figure's Latin letters and symbols come from the font matplotlib brings along.
 LATIN = "DejaVu Sans"
@@ -29,6 +30,7 @@ FAMILIES = (
 )
 _FILES = ("noto", "sourcehan", "pingfang", "hiragino", "msyh", "wqy", "sim", "stheiti", "droidsansfallback", "arialuni")
 _SAMPLE = "查询键值注意力权重误差训练输入"
+_FIRST_CHINESE = "\u2e80"  # the first of Unicode's blocks for East Asia
 
 
 def chinese_family() -> str | None:
@@ -37,6 +39,17 @@ def chinese_family() -> str | None:
     if found is None and _look_again():
         found = _known()
     return found
+
+
+def families_for(words: Iterable[str]) -> list[str]:
+    """The reader's font families, and behind them one with Chinese letters where the words have any.
+
+    Where no such font is installed, matplotlib says so when it draws.
+    """
+    families = list(rcParams["font.family"])
+    chinese = any(letter >= _FIRST_CHINESE for word in words for letter in word)
+    found = chinese_family() if chinese else None
+    return families if found is None or found in families else [*families, found]
 
 
 def _known() -> str | None:

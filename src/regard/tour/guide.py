@@ -53,7 +53,8 @@ def run(
     -------
     TourResult(page, figures, columns, rows)
 
-    *Cost*: some fifteen seconds, and once per machine those of compiling the programs that learn.
+    *Cost*: about a minute and a half on two cores, most of it for the date model of the last station, and once per
+    machine the seconds of compiling the programs that learn.
     """
     out = Path(out)
     if lang not in LANGUAGES:

@@ -7,14 +7,14 @@ import { KERNELS } from "./kernels.js";
 import { drawLoss, drawSteps, startLosses } from "./losses.js";
 import { askAbout, drawPlot, queries, startPlot, truth } from "./plot.js";
 import { curve, error, looks, mean, nearest, room } from "./pooling.js";
-import { CURVES, fragment, loadNotes, onChange, restore, set, state, W_MAX, W_MIN } from "./state.js";
+import { CURVES, fragment, loadNotes, onChange, restore, set, state, VIEWS, W_MAX, W_MIN } from "./state.js";
 import { advance, resetTraining, startTraining, trail } from "./train.js";
 import { showVerdict } from "./verdict.js";
 import { say } from "./words.js";
 
 // How long points must rest before the whole loss curve is computed, and the link follows, in milliseconds.
 const REST = 40, LINK_REST = 400;
-const SLIDER = 1000, VIEWS = ["points", "table"];
+const SLIDER = 1000;
 
 const night = matchMedia("(prefers-color-scheme: dark)"), isDark = () => (state.theme ? state.theme === "dark" : night.matches);
 const worker = new Worker("/sweep.js", { type: "module" });
@@ -75,7 +75,7 @@ function show({ w, lang, kernel, n, theme, view, sort, x }) {
 	if (n) $("n").value = n;
 	if (sort !== undefined) $("sort").checked = sort;
 	if (theme) document.documentElement.dataset.theme = theme;
-	if (view === "table") import("./table.js");
+	if (view && view !== "points") import(`./${view}.js`);
 	for (const name of view ? VIEWS : []) {
 		$(name).hidden = view !== name;
 		$(`tab-${name}`).ariaSelected = view === name;
@@ -107,7 +107,7 @@ $("theme").onclick = () => set({ theme: isDark() ? "light" : "dark" });
 for (const view of VIEWS) $(`tab-${view}`).onclick = () => set({ view });
 $("tabs").onkeydown = ({ key }) => {
 	if (!key.startsWith("Arrow")) return;
-	set({ view: VIEWS.find((view) => view !== state.view) });
+	set({ view: VIEWS.at((VIEWS.indexOf(state.view) + (key === "ArrowLeft" ? -1 : 1)) % VIEWS.length) });
 	$(`tab-${state.view}`).focus();
 };
 for (const name of ["share", "svg", "png", "python", "copy"]) {

@@ -17,6 +17,7 @@ from regard.tour.stations import (
     learned,
     moredata,
     scoring,
+    seq2seq,
     shapes,
     sharper,
     soft,
@@ -41,4 +42,5 @@ STATIONS: tuple[Station, ...] = (
     shapes.STATION,
     scoring.STATION,
     homes.STATION,
+    seq2seq.STATION,
 )

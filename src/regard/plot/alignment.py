@@ -1,0 +1,183 @@
+"""The alignment of a translation: which source token each target token looked at, with the tokens on both axes."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colorbar import Colorbar
+from matplotlib.colors import Normalize
+from matplotlib.container import BarContainer
+from matplotlib.image import AxesImage
+from numpy.typing import ArrayLike
+
+from regard.plot import fonts, style
+from regard.plot.display import Display, Labels, named, plain
+from regard.plot.heatmaps import grey_gaps
+
+# Letters of a token that are written; a longer one ends in ….
+LETTERS = 14
+# Inches of a cell that lets its token be read, and the most inches of a figure's side before cells shrink.
+CELL, LARGEST = 0.26, 15.0
+# Size of a token's letters in points: as large as its cell allows, between these.
+SMALLEST_TYPE, LARGEST_TYPE = 5.0, 11.0
+
+
+class AlignmentDisplay(Display):
+    """Weights as a heatmap, source tokens along the top and target tokens down the side.
+
+    Parameters
+    ----------
+    weights : (T, S), as a ``Translation`` of ``regard.seq2seq`` has them
+    tokens, source_tokens : (T,) and (S,) texts. A space is shown as ␣, a token of more than 14 letters ends in …,
+        and source tokens are turned upright where they would run into each other.
+    entropy : draw beside each target token how widely its step looked, in nats, from 0 (at one token) to log S (at all
+        alike)
+    labels : other texts for "source", "target", "weight", "entropy"
+
+    Attributes
+    ----------
+    image_, colorbar_ (None if not wanted), entropy_ (bars, None if not wanted) : the artists; ax_, figure_.
+
+    Colours run from 0 to 1 always, so that alignments can be compared. *Empty rows*: white; NaN is grey. *Cost*:
+    O(T·S).
+
+    >>> display = AlignmentDisplay([[0.9, 0.1], [0.2, 0.8]], ["05", "2021"], ["mai", "2021"]).plot()
+    >>> [label.get_text() for label in display.ax_.get_xticklabels()]
+    ['mai', '2021']
+    """
+
+    _LABELS: ClassVar[dict[str, str]] = {
+        "source": "source",
+        "target": "target",
+        "weight": "weight",
+        "entropy": "entropy",
+    }
+
+    image_: AxesImage
+    colorbar_: Colorbar | None
+    entropy_: BarContainer | None
+
+    def __init__(
+        self,
+        weights: ArrayLike,
+        tokens: Sequence[str],
+        source_tokens: Sequence[str],
+        *,
+        entropy: bool = False,
+        labels: Labels | None = None,
+    ) -> None:
+        super().__init__(labels)
+        self.weights = np.asarray(weights, np.float64)
+        if self.weights.ndim != 2 or not self.weights.size:
+            raise ValueError(
+                "weights must have two axes (target tokens, source tokens) and not be empty, got shape "
+                f"{self.weights.shape}"
+            )
+        self.tokens = tuple(named("tokens", tokens, self.weights.shape[0]))
+        self.source_tokens = tuple(named("source_tokens", source_tokens, self.weights.shape[1]))
+        self.entropy = bool(entropy)
+
+    @classmethod
+    def from_translation(
+        cls, translation: Any, *, entropy: bool = False, labels: Labels | None = None, ax: Axes | None = None
+    ) -> Self:
+        """The alignment of one ``Translation``, drawn: its ``weights``, ``tokens`` and ``source_tokens``."""
+        missing = [name for name in ("weights", "tokens", "source_tokens") if not hasattr(translation, name)]
+        if missing:
+            raise TypeError(f"translation must have {missing[0]}, got {type(translation).__name__}")
+        made = cls(translation.weights, translation.tokens, translation.source_tokens, entropy=entropy, labels=labels)
+        return made.plot(ax)
+
+    def plot(self, ax: Axes | None = None, *, colorbar: bool = True) -> Self:
+        """Draw into ``ax``, or into a new figure that is as large as the tokens need."""
+        targets, sources = self.weights.shape
+        words = [written(token) for token in self.source_tokens]
+        said = [written(token) for token in self.tokens]
+        beside = 0.09 * max(map(letters, said)) + 1.1 + (1.0 if colorbar else 0.0) + (0.8 if self.entropy else 0.0)
+        above = 1.1 if max(map(letters, words)) <= 2 else 0.8 + 0.09 * max(map(letters, words))
+        ax = self._on(ax, _inches(sources, beside, 3.4), _inches(targets, above, 2.2), grid=False)
+        self.image_ = ax.imshow(
+            np.ma.masked_invalid(self.weights),
+            norm=Normalize(0.0, 1.0),
+            cmap=grey_gaps(style.WEIGHTS),
+            interpolation="none",
+            aspect="auto",
+        )
+        for spine in ax.spines.values():
+            spine.set(visible=True, color=style.HAIRLINE)
+        self._write(ax, words, said)
+        self.entropy_ = self._bars(ax) if self.entropy else None
+        self.colorbar_ = style.colorbar(self.image_, ax, self.labels["weight"]) if colorbar else None
+        return self
+
+    def _write(self, ax: Axes, words: list[str], said: list[str]) -> None:
+        """Tokens on both axes, as large as their cells allow."""
+        box = ax.get_position()
+        size: tuple[float, float] = tuple(ax.figure.get_size_inches())  # type: ignore[union-attr]
+        across, down = box.width * size[0] / len(words), box.height * size[1] / len(said)
+        ax.xaxis.tick_top()
+        ax.xaxis.set_label_position("top")
+        widest = max(map(letters, words))
+        fitting = 72.0 * across / (0.62 * widest)  # points at which the widest token fills its cell
+        upright = widest > 2 and fitting < LARGEST_TYPE
+        size_across = _points(across) if upright else _between(fitting)
+        ax.set_xticks(range(len(words)), [plain(word) for word in words], rotation=90 if upright else 0)
+        ax.set_yticks(range(len(said)), [plain(word) for word in said])
+        family = fonts.families_for((*words, *said))
+        for axis, points in ((ax.xaxis, size_across), (ax.yaxis, _points(down))):
+            axis.set_tick_params(length=0.0, pad=4.0)
+            for label in axis.get_ticklabels():
+                label.set(fontsize=points, fontfamily=family)
+        ax.set(xlabel=self.labels["source"], ylabel=self.labels["target"])
+
+    def _bars(self, ax: Axes) -> BarContainer:
+        """How widely each step looked, in axes of their own to the right."""
+        targets, sources = self.weights.shape
+        side = ax.inset_axes((1.02, 0.0, max(0.06, 0.5 / (CELL * sources + 0.5)), 1.0), sharey=ax)
+        style.dress(side, grid=False)
+        side.tick_params(labelleft=False, left=False, labelsize=8)
+        side.spines["left"].set_color(style.HAIRLINE)
+        kept = np.where(self.weights > 0.0, self.weights, 1.0)  # NaN is kept, and draws no bar
+        told = 0.0 - (self.weights * np.log(kept)).sum(1)
+        bars = side.barh(range(targets), told, height=0.7, color=style.VERMILION)
+        most = float(np.log(sources)) if sources > 1 else 1.0
+        side.set(xlim=(0.0, most), xticks=(0.0, most))
+        side.set_xticklabels(("0", "log S" if sources > 1 else "1"))
+        side.set_title(self.labels["entropy"], fontsize=9)
+        return bars
+
+
+def written(token: str) -> str:
+    """A token as it stands at its axis.
+
+    >>> written(" "), written("Donaudampfschifffahrt")
+    ('␣', 'Donaudampfsch…')
+    """
+    seen = "".join("␣" if c == " " else c if c.isprintable() else repr(c)[1:-1] for c in token)
+    if letters(seen) <= LETTERS:
+        return seen
+    while letters(seen) > LETTERS - 1:
+        seen = seen[:-1]
+    return f"{seen}…"
+
+
+def letters(text: str) -> int:
+    """How wide a text is, in Latin letters; a Chinese one is two, an accent none."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def _inches(cells: int, margin: float, least: float) -> float:
+    return min(max(least, margin + CELL * cells), LARGEST)
+
+
+def _points(inches: float) -> float:
+    """The type that a line of so many inches can hold."""
+    return _between(0.62 * 72.0 * inches)
+
+
+def _between(points: float) -> float:
+    return min(max(SMALLEST_TYPE, points), LARGEST_TYPE)

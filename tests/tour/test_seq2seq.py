@@ -1,0 +1,81 @@
+"""The last station: its numbers once more from the model it learned, its pictures, and what it says without torch."""
+
+from __future__ import annotations
+
+import builtins
+import re
+
+import numpy as np
+import pytest
+
+from regard.data import notes
+from regard.plot import fonts
+from regard.seq2seq import date_model
+from regard.tour.station import Visit
+from regard.tour.stations import seq2seq
+from story import CJK, NAMES
+
+# One worker runs the tour once per language and all these tests read it.
+pytestmark = pytest.mark.xdist_group("tour")
+
+
+@pytest.fixture(scope="module")
+def answer(tours):
+    return tours["en"].rows[NAMES.index("seq2seq")].answer
+
+
+def test_its_numbers(answer):
+    model, pairs = date_model.learn_dates(0).translator, date_model.date_pairs(0)[2]
+    said = [one.text for one in model.translate(pairs.source)]
+    exact = np.mean(np.array(said) == np.array(pairs.target))
+    assert answer.startswith(f"Of {len(pairs):,} dates that it has never seen, it writes {100 * exact:.1f}% without")
+    right, digits, dashes = [], [], []
+    for one, places in zip(model.align(pairs.source, pairs.target), pairs.alignment, strict=True):
+        for row, place in zip(one.weights[:-1].astype(float), places, strict=True):
+            (dashes if place < 0 else digits).append(-sum(w * np.log(w) for w in row if w > 0))
+            if place >= 0:
+                right.append(row.argmax() == place)
+    assert len(dashes) == 2 * len(pairs)
+    assert f"For {100 * np.mean(right):.0f}% of the digits" in answer
+    looked = [f"{np.exp(np.mean(nats)):.1f}" for nats in (digits, dashes)]
+    assert f"A digit looks at {looked[0]} characters, a dash, which comes from nowhere, at {looked[1]} (" in answer
+
+
+@pytest.mark.parametrize("lettering", ["en", "zh"])
+def test_its_alignments_are_those_of_the_model(lettering):
+    if lettering == "zh" and fonts.chinese_family() is None:
+        pytest.skip("no font with Chinese letters on this machine")
+    told = seq2seq.tell(Visit(notes(), 0, lettering))
+    assert [drawing.name for drawing in told.drawings] == ["seq2seq"]
+    panels = told.drawings[0].figure.axes[:4]
+    dates = ["".join(label.get_text() for label in ax.get_xticklabels()).replace("␣", " ") for ax in panels]
+    assert len(dates) == len(set(dates)) == 4
+    assert bool(CJK.search("".join(dates))) == (lettering == "zh")
+    for ax, one in zip(panels, date_model.learn_dates(0).translator.translate(dates), strict=True):
+        np.testing.assert_array_equal(ax.images[0].get_array(), one.weights)
+        assert [label.get_text() for label in ax.get_yticklabels()] == list(one.tokens)
+        assert ax.get_title() == f"→ {one.text}"
+        assert ax.images[0].get_clim() == (0.0, 1.0)
+
+
+def test_the_sizes_in_the_story_are_those_of_the_model():
+    from regard.data import DATE_FORMATS, DATE_LANGUAGES
+
+    assert (len(DATE_LANGUAGES), len(DATE_FORMATS)) == (5, 26)
+    for story in (seq2seq.STATION.story.en, seq2seq.STATION.story.zh):
+        assert str(date_model.ARCHITECTURE.hidden_size) in re.findall(r"\d+", story)
+
+
+def test_without_torch_it_says_so(monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *rest, **named):
+        if name == "regard.seq2seq" and rest[2] == ("date_model",):
+            raise ModuleNotFoundError("no torch", name="torch")
+        return real(name, *rest, **named)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    told = seq2seq.tell(Visit(notes(), 0, "en"))
+    assert told.drawings == ()
+    assert "torch, which is not installed here. pip install 'regard[nn]'" in told.answer.en
+    assert "没有安装" in told.answer.zh
