@@ -1,6 +1,6 @@
 """The README's screenshots: ``python docs/screenshots/take.py`` takes them again, in Debian's chromium.
 
-The playground, a report and the tour, as a reader sees them; into this folder.
+The playground and its view of dates, a report and the tour, as a reader sees them; into this folder.
 """
 
 from __future__ import annotations
@@ -19,16 +19,20 @@ from regard.data import Table, houses, write_table
 HERE = Path(__file__).resolve().parent
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
 WIDTH, HEIGHT = 1280, 840
+# Milliseconds; the date model is learned on its first use.
+PATIENCE = 300_000
 
 
-def shoot(browser: Browser, address: str, name: str, ready: str, scroll: str | None = None) -> None:
-    """One window full of a page, once ``ready`` is there."""
-    page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+def shoot(browser: Browser, address: str, name: str, ready: str, scroll: str | None = None, steps: int = 0) -> None:
+    """One window full of a page, once ``ready`` is there; nothing moves in it but for some presses of an arrow key."""
+    page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, reduced_motion="reduce")
     page.goto(address)
-    page.wait_for_selector(ready)
+    page.wait_for_selector(ready, timeout=PATIENCE)
     if scroll is not None:
         page.locator(scroll).scroll_into_view_if_needed()
         page.evaluate("name => document.querySelector(name).scrollIntoView()", scroll)
+    for _ in range(steps):
+        page.locator("#looks").press("ArrowRight")
     page.wait_for_timeout(800)
     page.screenshot(path=HERE / f"{name}.png")
     page.close()
@@ -56,6 +60,7 @@ def main() -> None:
             assert server.stdout is not None
             address = next(found[0] for line in server.stdout if (found := re.search(r"http://\S+", line)))
             shoot(browser, address, "playground", "svg circle")
+            shoot(browser, f"{address}#view=dates&date=mardi 24 août 1999", "dates", "#looks .step.at", steps=6)
         finally:
             server.terminate()
             server.wait()
