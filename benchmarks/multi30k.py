@@ -34,7 +34,7 @@ def train(options: argparse.Namespace) -> None:
     from regard.seq2seq.learning import learn
     from regard.seq2seq.model import Architecture
     from regard.seq2seq.task import Lesson
-    from regard.seq2seq.trainer import Progress, Training
+    from regard.seq2seq.training import Progress, Training
 
     def watch(at: Progress) -> None:
         if at.step % 200 == 0:

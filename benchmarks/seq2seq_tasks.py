@@ -1,6 +1,6 @@
 """Sequences with known answers: dates, number words and reversal, how many come out exactly right and where it looked.
 
-    python benchmarks/seq2seq_tasks.py [--only dates,numbers,reversal] [--seconds 180] [--threads 1] [--save]
+    python benchmarks/seq2seq_tasks.py [--only dates,numbers,reversal] [--seconds 150] [--threads 1] [--save]
 
 Each is trained on a CPU for at most that long. Alignment error is that of the source token looked at most, for given
 targets, against the generator's own alignment.
@@ -21,7 +21,7 @@ from regard.seq2seq.learning import learn
 from regard.seq2seq.measures import quality
 from regard.seq2seq.model import Architecture
 from regard.seq2seq.task import Lesson
-from regard.seq2seq.trainer import Training
+from regard.seq2seq.training import Training
 from regard.seq2seq.translator import Translator
 from regard.seq2seq.vocabulary import token_alignment
 
@@ -101,7 +101,7 @@ TASKS = {"dates": date_task, "numbers": number_task, "reversal": reversal_task}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(TASKS))
-    parser.add_argument("--seconds", type=float, default=180.0)
+    parser.add_argument("--seconds", type=float, default=150.0)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--save", action="store_true")
     options = parser.parse_args()

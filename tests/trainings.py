@@ -13,7 +13,7 @@ from regard.data import Pairs, reversal
 from regard.seq2seq.learning import Learned, learn
 from regard.seq2seq.model import Architecture
 from regard.seq2seq.task import Lesson
-from regard.seq2seq.trainer import Training
+from regard.seq2seq.training import Training
 
 BATCHES, ROWS = 6, 8
 # Tests run side by side: more threads would only wait for each other.

@@ -15,7 +15,8 @@ from regard.seq2seq.learning import learn
 from regard.seq2seq.measures import quality
 from regard.seq2seq.model import Architecture, Seq2Seq
 from regard.seq2seq.task import Lesson, PairsTask
-from regard.seq2seq.trainer import METRICS, Training
+from regard.seq2seq.trainer import METRICS
+from regard.seq2seq.training import Training
 from regard.seq2seq.translator import Translator
 from regard.seq2seq.vocabulary import token_alignment
 from trainings import same, taught, words

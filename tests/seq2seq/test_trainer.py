@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from regard.seq2seq.checkpoints import CheckpointError
-from regard.seq2seq.trainer import CHECKPOINT, METRICS, DivergedError, Progress, Trainer, Training
+from regard.seq2seq.trainer import CHECKPOINT, METRICS, Trainer
+from regard.seq2seq.training import DivergedError, Progress, Training
 from trainings import BATCHES, Line, same, weights
 
 EPOCHS = 4

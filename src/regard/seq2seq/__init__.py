@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from regard.seq2seq.model import Architecture, Seq2Seq
     from regard.seq2seq.speaking import beam, greedy
     from regard.seq2seq.task import Lesson
-    from regard.seq2seq.trainer import Trainer, Training
+    from regard.seq2seq.trainer import Trainer
+    from regard.seq2seq.training import Training
     from regard.seq2seq.translator import Translation, Translator
     from regard.seq2seq.vocabulary import BOS, EOS, PAD, UNK, Vocabulary, token_alignment
 
@@ -48,7 +49,8 @@ _HOMES = {
     "measures": ("quality",),
     "speaking": ("beam", "greedy"),
     "task": ("Lesson",),
-    "trainer": ("Trainer", "Training"),
+    "trainer": ("Trainer",),
+    "training": ("Training",),
     "translator": ("Translation", "Translator"),
     "vocabulary": ("BOS", "EOS", "PAD", "UNK", "Vocabulary", "token_alignment"),
 }

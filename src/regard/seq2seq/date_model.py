@@ -14,7 +14,7 @@ from regard.data import Pairs, dates
 from regard.seq2seq.learning import Learned, learn
 from regard.seq2seq.model import Architecture
 from regard.seq2seq.task import Lesson
-from regard.seq2seq.trainer import Progress, Training
+from regard.seq2seq.training import Progress, Training
 
 # Pairs to learn from and to choose by, and the passes over them: at most a minute on one core of a usual machine.
 PAIRS, VALID, EPOCHS = 15_000, 1000, 4

@@ -16,7 +16,8 @@ from regard.data.pairs import Pairs
 from regard.seq2seq.batches import Texts
 from regard.seq2seq.model import Architecture, Seq2Seq
 from regard.seq2seq.task import Lesson, PairsTask
-from regard.seq2seq.trainer import Outcome, Progress, Trainer, Training
+from regard.seq2seq.trainer import Trainer
+from regard.seq2seq.training import Outcome, Progress, Training
 from regard.seq2seq.translator import Translator
 from regard.seq2seq.vocabulary import Vocabulary
 

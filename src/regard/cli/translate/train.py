@@ -41,7 +41,7 @@ class Train:
         from regard.seq2seq.learning import MODEL, learn
         from regard.seq2seq.model import Architecture
         from regard.seq2seq.task import Lesson
-        from regard.seq2seq.trainer import Training
+        from regard.seq2seq.training import Training
 
         made = (Architecture(**self.architecture), Lesson(**self.lesson), Training(**self.training))
         check_device(self.device)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from regard.cli.console import clean
 
 if TYPE_CHECKING:
-    from regard.seq2seq.trainer import Progress
+    from regard.seq2seq.training import Progress
 
 
 @contextmanager
