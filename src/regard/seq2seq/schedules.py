@@ -13,7 +13,7 @@ def rate_at(schedule: str, step: int, warmup: int, progress: float, halvings: in
     """The share of the highest rate at a step (from 0), when this much of the training is over.
 
     >>> [round(rate_at("cosine", step, 2, step / 8, 0), 3) for step in (0, 1, 2, 4, 8)]
-    [0.495, 0.981, 0.855, 0.505, 0.01]
+    [0.333, 0.642, 0.855, 0.505, 0.01]
     """
     rise = min(1.0, (step + 1) / (warmup + 1)) if warmup else 1.0
     if schedule == "plateau":
