@@ -6,6 +6,7 @@ import json
 import math
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,28 @@ def test_seconds_end_it() -> None:
     assert outcome.ended == "seconds"
     assert 0 < outcome.steps < 100_000 * BATCHES
     assert outcome.best < math.inf
+
+
+def test_an_epoch_that_time_cut_short_tells_the_loss_of_what_it_saw() -> None:
+    seen: list[float] = []
+    task = Line(hook=lambda _: time.sleep(0.05))
+    loss = task.loss
+
+    def watched(batch: int, progress: float):
+        found, rows = loss(batch, progress)
+        seen.append(float(found.detach()))
+        return found, rows
+
+    task.loss = watched
+    outcome = trained(task, seconds=0.12)
+    assert 1 <= len(seen) < BATCHES
+    assert outcome.losses == (pytest.approx(sum(seen) / len(seen)),)
+
+
+def test_resumed_after_its_time_was_over_it_ends_as_it_was(tmp_path: Path) -> None:
+    first = trained(Line(hook=lambda _: time.sleep(0.05)), tmp_path, seconds=0.12)
+    again = trained(Line(), tmp_path, seconds=0.12, resume=True)
+    assert (again.ended, again.losses, again.validations) == ("seconds", first.losses, first.validations)
 
 
 def test_no_gradient_is_longer_than_clip() -> None:

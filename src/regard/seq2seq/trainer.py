@@ -86,6 +86,8 @@ class Trainer:
         while at.epoch < training.epochs:
             batches = self.task.batches(at.epoch)
             steps = training.epochs * len(batches)
+            if self._best and self._progress(steps) >= 1.0:
+                return "seconds"
             total = torch.zeros((), dtype=torch.float64, device=next(self.task.module.parameters()).device)
             self.task.module.train()
             while at.batch < len(batches):
@@ -102,6 +104,8 @@ class Trainer:
                     self._save()
                 if stop:
                     return "interrupted"
+            # Time may have run out between two looks.
+            at.loss_sum += float(total)
             ended = self._epoch_ended(steps)
             if ended:
                 return ended
