@@ -10,6 +10,7 @@ import pytest
 
 from regard import engines, planner
 from regard.engines import gradients, passes, pruned
+from regard.engines.arranged import arranged
 from regard.partial import Partial
 from regard.planner import plan
 from regard.pooling import attention_weights, explain_plan, pool
@@ -176,7 +177,7 @@ def test_nothing_above_rounding_is_skipped(data, score, dtype):
 
 
 def nothing_above(tol: float, problem: Problem) -> None:
-    near = pruned._arranged(problem, plan(problem.sketch(), "pruned").steps[0])
+    near = arranged(problem, plan(problem.sketch(), "pruned").steps[0])
     n, m = len(problem.query), len(problem.key)
     partial = engines.load("reference").moments(near.problem, plan(problem.sketch(), "reference").steps[0]).partial
     reach = near.reach()

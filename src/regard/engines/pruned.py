@@ -3,7 +3,7 @@
 Keys and queries are put in the order of a kd-tree under w, so that a tile of keys and a block of queries are small
 boxes. A block sees the tile nearest to it first; then it is known how much attention its queries have, and a tile
 whose box is so far that none of its keys can reach 2⁻⁵³/n of that is skipped. Compact kernels skip what is beyond
-u = 1. What remains is computed as in the tiled engine, by the same passes.
+u = 1. What remains is computed as in the tiled engine, by the same passes (``arranged``).
 
 Radial scores, without a mask. Hard attention, queries far from every key and the weights themselves see every pair.
 *Cost*: O((Q + K)·log(Q + K)·d) for the order, then O(d) for each tile and the usual for each that is seen.
@@ -11,35 +11,23 @@ Radial scores, without a mask. Hard attention, queries far from every key and th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from regard.engines import passes
-from regard.engines.reach import Near, Reach, Space, every_tile, reach_of, space_of
+from regard.engines import arranged, passes
 from regard.engines.words import working
 from regard.partial import Partial
 from regard.planner import Step
 from regard.problem import Adjoint, Gradients, Outcome, Problem
-from regard.programs.lanes import block_lanes
-from regard.programs.order import kd_order
-from regard.scores import Nearest, Radial
+from regard.scores import Radial
 
 Array = NDArray[Any]
 
 
 def moments(problem: Problem, step: Step) -> Outcome:
     """Attention moments of every query, and the queries so far away that every score overflowed."""
-    problem = working(_checked(problem))
-    near = _arranged(problem, step)
-    if near is None:
-        return passes.moments(problem, step)
-    (peak, mass, flat, hard), lost = passes.moments(near.problem, near.step, near.reach())
-    at = near.queries
-    partial = Partial(_back(peak, at), _back(mass, at), _back(flat, at), hard)
-    return Outcome(partial, None if lost is None else _back(lost, at))
+    return arranged.moments(working(_checked(problem)), step)
 
 
 def weights(problem: Problem, step: Step) -> tuple[Array, Array | None]:
@@ -51,34 +39,9 @@ def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, w
     """Gradients through the scores; ``partial`` is what ``moments`` returned for the same problem."""
 
     def run(problem: Problem, partial: Partial, adjoint: Adjoint) -> Gradients:
-        return _pulled(problem, step, partial, adjoint, want)
+        return arranged.pullback(problem, step, partial, adjoint, want)
 
     return passes.precisely(working(_checked(problem)), partial, adjoint, run)
-
-
-def _pulled(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
-    near = _arranged(problem, step)
-    if near is None:
-        return passes.pullback(problem, partial, step, adjoint, want)
-    at = near.queries
-    partial = Partial(partial.peak[at], partial.mass[at], partial.moments[at], partial.hard)
-    adjoint = adjoint.take(at)
-    over_keys: Near = every_tile
-    over_queries: Near = every_tile
-    if want & {"w", "query"}:
-        reach = near.reach()
-        over_keys = reach.known(reach.level(partial.peak, partial.mass, np.inf))
-    if want & {"key", "value"}:
-        over_queries = near.from_keys(partial)
-    found = passes.pullback(near.problem, partial, near.step, adjoint, want, over_keys, over_queries)
-    orders = {"query": at, "key": near.keys, "value": near.keys}
-    return Gradients(
-        **{
-            name: _back(grad, orders[name]) if name in orders else grad
-            for name, grad in found._asdict().items()
-            if name in want
-        }
-    )
 
 
 def _checked(problem: Problem) -> Problem:
@@ -90,62 +53,3 @@ def _checked(problem: Problem) -> Problem:
     if problem.mask is not None:
         raise ValueError("engine 'pruned' takes no mask; engine 'tiled' does, and exclude= is accepted here")
     return problem
-
-
-@dataclass(frozen=True, eq=False)
-class _Arranged:
-    """A problem whose rows stand in the order of a kd-tree."""
-
-    problem: Problem
-    step: Step
-    space: Space
-    queries: Array  # (Q,) numbers of the queries in their new order
-    keys: Array  # (K,)
-
-    def reach(self) -> Reach:
-        """Tiles of keys, as the queries see them."""
-        return reach_of(self.problem, self.step, self.space, self.problem.log_weight)
-
-    def from_keys(self, partial: Partial) -> Near:
-        """Tiles of queries in reach of blocks of keys: the same pairs, with the roles exchanged."""
-        plain = reach_of(self.problem, self.step, self.space, None)
-        level = plain.level(partial.peak, partial.mass, np.inf) + plain.margin
-        mirrored = replace(self.space, query=self.space.key, key=self.space.query)
-        top = np.where(level < np.inf, 0.0 if plain.compact else -level, -np.inf)
-        reach = replace(reach_of(self.problem, self.step, mirrored, top), margin=plain.margin)
-        own = self.problem.log_weight
-        height = np.zeros(len(self.keys)) if own is None else -own
-        return reach.known(reach.level(height, np.ones(len(height)), np.inf))
-
-
-def _arranged(problem: Problem, step: Step) -> _Arranged | None:
-    """Keys and queries in the order of a kd-tree; None where there is nothing to gain or no way to tell."""
-    if not problem.sketch().pairs or isinstance(problem.score, Nearest) or (space := space_of(problem)) is None:
-        return None
-    lanes = block_lanes(problem.query.dtype.itemsize)
-    keys = _order(space.key, space.w, step.key_tile, lanes)
-    same = space.query.shape == space.key.shape and np.array_equal(space.query, space.key)
-    queries = keys if same else _order(space.query, space.w, step.key_tile, lanes)
-    turned = replace(
-        problem.take(queries),
-        key=problem.key[keys],
-        columns=problem.columns[keys],
-        sample_weight=None if problem.sample_weight is None else problem.sample_weight[keys],
-        log_weight=None if problem.log_weight is None else problem.log_weight[keys],
-        exclude=None if problem.exclude is None else (problem.exclude[0][queries], problem.exclude[1][keys]),
-    )
-    space = replace(space, query=space.query[queries], key=space.key[keys])
-    return _Arranged(turned, replace(step, key_shard=len(keys)), space, queries, keys)
-
-
-def _order(points: Array, w: Array, tile: int, lanes: int) -> Array:
-    order = np.arange(len(points))
-    kd_order(points.copy(), w, tile, lanes, order)
-    return order
-
-
-def _back(rows: Array, order: Array) -> Array:
-    """Rows in the caller's order again."""
-    out = np.empty_like(rows)
-    out[order] = rows
-    return out
