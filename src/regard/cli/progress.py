@@ -53,7 +53,6 @@ def _seconds(left: float) -> str:
 def learning(model: Any, what: str) -> Iterator[None]:
     """A bar while ``model.fit`` runs in the block; Ctrl-C is the model's to catch."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
     if not (console.is_terminal and hasattr(model, "set_callbacks")):
@@ -61,15 +60,22 @@ def learning(model: Any, what: str) -> Iterator[None]:
         with working(what):
             yield
         return
+    with bar_on(console) as bar:
+        model.set_callbacks(Watcher(bar, clean(what)))
+        try:
+            yield
+        finally:
+            model.set_callbacks()
+
+
+def bar_on(console: Any) -> Any:
+    """A bar with a text beside it, field ``told``, which goes when it is done."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=10),
         TimeElapsedColumn(),
         TextColumn("{task.fields[told]}", markup=False),
     )
-    with Progress(*columns, console=console, transient=True) as bar:
-        model.set_callbacks(Watcher(bar, clean(what)))
-        try:
-            yield
-        finally:
-            model.set_callbacks()
+    return Progress(*columns, console=console, transient=True)

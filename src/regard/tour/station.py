@@ -51,6 +51,19 @@ class Told(NamedTuple):
     answer: Text  # one or two plain sentences with the number in them
 
 
+def without_torch() -> Told:
+    """What a station says that learns with torch, where there is none."""
+    return Told(
+        (),
+        "—",
+        Text(
+            "This stop learns with torch, which is not installed here. pip install 'regard[nn]' brings it; then walk "
+            "the tour again.",
+            "这一站要用 torch 来学习，而这里没有安装。运行 pip install 'regard[nn]' 之后再走一遍导览。",
+        ),
+    )
+
+
 @dataclass(frozen=True)
 class Station:
     """One stop of the tour. ``story`` and ``formula`` are HTML; all other text is plain."""

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from regard.cli.console import clean
+from regard.cli.progress import bar_on
 
 if TYPE_CHECKING:
     from regard.seq2seq.training import Progress
@@ -17,20 +18,12 @@ if TYPE_CHECKING:
 def watching(what: str) -> Iterator[Callable[[Progress], None] | None]:
     """What to tell progress to; None where nobody watches."""
     from rich.console import Console
-    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
 
     console = Console(stderr=True)
     if not console.is_terminal:
         yield None
         return
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=10),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[told]}", markup=False),
-    )
-    with Bar(*columns, console=console, transient=True) as bar:
+    with bar_on(console) as bar:
         task = bar.add_task(clean(what), total=None, told="")
         losses: list[float] = []
 

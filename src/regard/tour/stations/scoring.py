@@ -12,7 +12,7 @@ from regard import AttentionRegressor
 from regard.plot import plot_kernel_reg, show_heatmaps, style
 from regard.text import Text
 from regard.tour.numbers import rmse
-from regard.tour.station import Drawing, Station, Told, Visit
+from regard.tour.station import Drawing, Station, Told, Visit, without_torch
 
 SCORES = ("gaussian", "additive", "dot")
 NAMES = (Text("Gaussian", "高斯"), Text("additive", "加性"), Text("dot product", "点积"))
@@ -31,7 +31,7 @@ def tell(visit: Visit) -> Told:
     except ModuleNotFoundError as missing:
         if missing.name != "torch":
             raise
-        return _without_torch()
+        return without_torch()
     y_train, x_test, y_truth = visit.data.y_train, visit.data.x_test[:, None], visit.data.y_truth
     curves = [model.predict(x_test) for model in models]
     errors = [f"{rmse(curve, y_truth):.3f}" for curve in curves]
@@ -52,18 +52,6 @@ def tell(visit: Visit) -> Told:
             f"学到的曲线与真实函数的误差：高斯 {errors[0]}，加性 {errors[1]}，点积 {errors[2]}；平均值是 {mean}。"
             f"留一损失最后是 {left_out[0]}、{left_out[1]} 和 {left_out[2]}。"
             f"前面加一个小网络之后，点积的误差是 {better}。",
-        ),
-    )
-
-
-def _without_torch() -> Told:
-    return Told(
-        (),
-        "—",
-        Text(
-            "This stop learns with torch, which is not installed here. pip install 'regard[nn]' brings it; then walk "
-            "the tour again.",
-            "这一站要用 torch 来学习，而这里没有安装。运行 pip install 'regard[nn]' 之后再走一遍导览。",
         ),
     )
 

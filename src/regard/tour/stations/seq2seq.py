@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from regard.plot import AlignmentDisplay, style
 from regard.plot.display import plain
 from regard.text import Text
-from regard.tour.station import Drawing, Station, Told, Visit
+from regard.tour.station import Drawing, Station, Told, Visit, without_torch
 
 if TYPE_CHECKING:
     from regard.data import Pairs
@@ -27,7 +27,7 @@ def tell(visit: Visit) -> Told:
     except ModuleNotFoundError as missing:
         if missing.name != "torch":
             raise
-        return _without_torch()
+        return without_torch()
     translator = date_model.learn_dates(visit.seed).translator
     held_out = date_model.date_pairs(visit.seed)[2]
     said = translator.translate(held_out.source)
@@ -81,18 +81,6 @@ def _alignments(visit: Visit, translations: list[Translation]) -> Figure:
     bar.ax.tick_params(colors=style.MUTED, labelcolor=style.INK, labelsize=9)
     bar.set_label(visit.label("weight", "权重"), color=style.INK, size=10)
     return figure
-
-
-def _without_torch() -> Told:
-    return Told(
-        (),
-        "—",
-        Text(
-            "This stop learns with torch, which is not installed here. pip install 'regard[nn]' brings it; then walk "
-            "the tour again.",
-            "这一站要用 torch 来学习，而这里没有安装。运行 pip install 'regard[nn]' 之后再走一遍导览。",
-        ),
-    )
 
 
 _CAPTION = Text(
