@@ -39,7 +39,7 @@ class Line:
         return torch.randperm(BATCHES, generator=torch.Generator().manual_seed(epoch)).tolist()
 
     def loss(self, batch: int, progress: float) -> tuple[Tensor, int]:
-        assert 0.0 <= progress < 1.0
+        assert 0.0 <= progress <= 1.0
         self.calls += 1
         if self.hook is not None:
             self.hook(self.calls)

@@ -80,9 +80,14 @@ def test_in_half_precision_it_says_about_the_same(kind):
         logits, looked = whole(SOURCE, LENGTHS, TARGET)
         logits.float().square().sum().backward()
     assert looked.dtype == torch.float32
-    if kind.get("attention") == "hard" and not torch.equal(looked, weights):
-        pytest.skip("another token was the likeliest")
-    torch.testing.assert_close(logits.float(), expected, rtol=0.0, atol=0.05)
+    # Hard attention may find another token the likeliest; a sentence that looks elsewhere says something else.
+    alike = (
+        (looked == weights).flatten(1).all(1)
+        if kind.get("attention") == "hard"
+        else torch.ones(len(SOURCE), dtype=bool)
+    )
+    assert alike.any()
+    torch.testing.assert_close(logits.float()[alike], expected[alike], rtol=0.0, atol=0.05)
 
 
 def test_the_standard_decoder_unrolled_is_the_loop(monkeypatch):

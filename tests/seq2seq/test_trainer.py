@@ -169,6 +169,13 @@ def test_an_epoch_that_time_cut_short_tells_the_loss_of_what_it_saw() -> None:
     assert outcome.losses == (pytest.approx(sum(seen) / len(seen)),)
 
 
+def test_one_batch_is_seen_however_short_the_time() -> None:
+    task = Line()
+    outcome = trained(task, seconds=1e-9)
+    assert (outcome.ended, outcome.steps, task.calls) == ("seconds", 1, 1)
+    assert outcome.losses[0] > 0.0
+
+
 def test_resumed_after_its_time_was_over_it_ends_as_it_was(tmp_path: Path) -> None:
     first = trained(Line(hook=lambda _: time.sleep(0.05)), tmp_path, seconds=0.12)
     again = trained(Line(), tmp_path, seconds=0.12, resume=True)

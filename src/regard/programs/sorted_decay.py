@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from regard.programs.compiled import program
-from regard.programs.sorted_sums import kernel_at, place_of, two_sum
+from regard.programs.deep import two_sum
+from regard.programs.sorted_sums import kernel_at, place_of
 
 
 @program

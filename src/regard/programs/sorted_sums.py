@@ -16,6 +16,7 @@ import math
 import numpy as np
 
 from regard.programs.compiled import program
+from regard.programs.deep import two_product, two_sum
 
 # Codes of ``regard.kernels``.
 BOXCAR, TRIANGULAR, EPANECHNIKOV, BIWEIGHT, TRIWEIGHT, TRICUBE, COSINE = 2, 3, 4, 5, 6, 7, 8
@@ -251,25 +252,12 @@ def side_sums(x, s, columns, starts, blocks, q, a, b, code, rate, side, scale, u
 
 
 @program
-def two_sum(x, y):
-    """x + y, and what its rounding loses."""
-    total = x + y
-    back = total - x
-    return total, (x - (total - back)) + (y - back)
-
-
-@program
 def place_of(q, x, w, power, stretch):
     """u = w·|q − x| and 1 − u, which keeps its digits at the edge; never negative where the score's own u² is ≤ 1."""
     difference, lost = two_sum(q, -x)
     lost = lost if difference >= 0.0 else -lost
     difference = abs(difference)
-    u = w * difference
-    # w and the difference as two halves each, whose products are exact.
-    large, wide = w * 134217729.0, difference * 134217729.0
-    a, c = large - (large - w), wide - (wide - difference)
-    b, d = w - a, difference - c
-    rest = ((a * c - u) + a * d + b * c) + b * d
+    u, rest = two_product(w, difference)
     e = (1.0 - u) - (rest + w * lost)
     # Beyond 1e300 halves overflow; there nothing is at an edge that matters.
     if not e > 0.0:

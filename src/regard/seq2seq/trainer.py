@@ -92,9 +92,10 @@ class Trainer:
             self.task.module.train()
             while at.batch < len(batches):
                 progress = self._progress(steps)
-                if progress >= 1.0:
+                # Whatever the limit, an epoch sees one batch at least.
+                if progress >= 1.0 and at.tokens:
                     break
-                total += self._step(batches[at.batch], progress)
+                total += self._step(batches[at.batch], min(progress, 1.0))
                 at.batch, at.step, at.seconds = at.batch + 1, at.step + 1, monotonic() - self._began
                 stop, due = interrupted(), monotonic() - self._saved >= self._every
                 if stop or due or at.step % LOOK == 0 or at.batch == len(batches):

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from regard.data.files import PathLike
 from regard.data.sealed import Kind, read_sealed, write_sealed
@@ -189,7 +188,7 @@ class Translator:
         return [best[0] for best in beam(self.model.decoder, encoded, ends, width=width, normalise=normalise)]
 
     def _told(self, said: Said, source_tokens: list[str], copy_unknown: bool) -> Translation:
-        weights = np.asarray(Tensor.cpu(said.weights).float().numpy())
+        weights = said.weights.numpy()
         tokens = [self.target.token(number) for number in said.tokens]
         if copy_unknown:
             tokens = [

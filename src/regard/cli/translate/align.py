@@ -43,7 +43,7 @@ class Align:
         for one in found:
             if self.form is Form.pharaoh:
                 # The end is not a token of the target text.
-                print(pharaoh(links(one.weights[: len(one.tokens) - 1]).tolist()))
+                print(pharaoh(links(one.weights[: len(one.tokens) - 1])))
             elif self.form is Form.text:
                 print(as_text(one), end="\n\n")
             else:
