@@ -243,7 +243,9 @@ def pull(
     n, blocks = filled(counts[0]), -(-counts[0] // one.fixed)
     # Rows of the fixed side that share a number of the gradient of w.
     thick = one.fixed * lanes // 32 or 1
-    each = batch * D * n * value.element_size() * (2 if want_w and form.code == ADDITIVE else 1)
+    each = batch * D * n * value.element_size()
+    if want_w and form.code == ADDITIVE:
+        each += each // thick
     shares = splits or _splits(blocks * batch, counts[1], one, value.device, each)
     make = value.new_empty if form.static else value.new_zeros
     out = make(shares, batch, D, n) if want else None
@@ -301,9 +303,11 @@ def lanes_of(form: Form, columns: int) -> int:
 
 
 def _unit_tile(form: Form, rows: int) -> Tile:
-    """With more rows to a lane the stream is read less often, with fewer the device is busier."""
-    few = form.query.dtype == torch.float64 or rows <= FEW_ROWS
-    return Tile((1 if few else 4) * 32 // unit_lanes(form.query.shape[2]), 1, row=ALIGNED)
+    """With more rows to a lane the stream is read less often, with fewer, and fewer registers, the device is busier."""
+    each = 32 // unit_lanes(form.query.shape[2])
+    if form.query.dtype == torch.float64 or rows <= FEW_ROWS:
+        return Tile(each, 1, row=ALIGNED)
+    return Tile(2 * each, 1, registers=128, row=ALIGNED)
 
 
 def _attend_tile(form: Form, BP: int, rows: int) -> Tile:
