@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard import planner
+from regard import costs, planner
 from regard.planner import ENGINES, Plan, Step, plan
 from regard.pooling import explain_plan, pool
-from regard.problem import Sketch
+from regard.problem import Sketch, build
 from regard.runner import available_threads
 from regard.scores import RADIAL, Additive, Boxcar, DotProduct, Gaussian, Laplace, Nearest, Score, Tricube
 
@@ -24,6 +24,10 @@ def sketch(**changes) -> Sketch:
     return Sketch(**(GIVEN | changes))
 
 
+MANY = {"queries": 10**5, "keys": 10**5}
+LINE = MANY | {"width": 1, "span": (100.0,), "tol": 1e-9}
+PLANE = MANY | {"width": 2, "span": (60.0, 60.0), "tol": 1e-9}
+
 #         what the sketch says                              engine       words of the reason
 CHOICES = [
     ({"queries": 50, "keys": 50}, "reference", "few enough"),
@@ -32,18 +36,36 @@ CHOICES = [
     ({"queries": 1, "keys": planner.SMALL + 1}, "tiled", "compiled"),
     ({"queries": 40, "keys": 40, "width": 3, "degree": 2}, "tiled", "compiled"),
     ({"queries": 30, "keys": 30, "width": 3, "degree": 2}, "reference", "few enough"),
-    ({"queries": 10**5, "keys": 10**5}, "pruned", "too far away to matter"),
-    ({"queries": 10**5, "keys": 10**5, "score": Tricube(np.eye(3)), "weighted": True}, "pruned", "skipped"),
-    ({"queries": 10**5, "keys": 10**5, "score": Gaussian(0.0)}, "tiled", "compiled"),
-    ({"queries": 10**5, "keys": 10**5, "score": Nearest()}, "tiled", "compiled"),
-    ({"queries": 10**5, "keys": 10**5, "width": planner.WIDEST + 1}, "tiled", "compiled"),
-    ({"queries": planner.SEVERAL - 1, "keys": 10**6, "degree": 2}, "tiled", "compiled"),
-    ({"queries": 10**6, "keys": planner.MANY - 1, "degree": 2}, "tiled", "compiled"),
-    ({"queries": planner.MANY, "keys": planner.MANY, "width": 8, "degree": 2, "excluding": True}, "pruned", "skipped"),
-    ({"queries": planner.MANY, "keys": planner.MANY, "width": 8}, "tiled", "compiled"),
-    ({"queries": 10**5, "keys": 10**5, "score": ADDITIVE}, "tiled", "compiled"),
-    ({"queries": 10**5, "keys": 10**5, "masked": True, "weighted": True, "excluding": True}, "tiled", "compiled"),
+    (MANY, "pruned", "out of reach are skipped; at worst a tenth slower"),
+    (MANY | {"span": (1.0, 1.0, 1.0), "width": 3, "score": Gaussian(np.eye(3))}, "pruned", "at worst a tenth slower"),
+    (MANY | {"span": (99.0, 99.0, 99.0), "score": Gaussian(np.eye(3))}, "pruned", "about 0.0"),
+    (MANY | {"score": Tricube(np.eye(3)), "weighted": True}, "pruned", "skipped"),
+    (MANY | {"score": Gaussian(0.0)}, "tiled", "compiled"),
+    (MANY | {"score": Nearest()}, "tiled", "compiled"),
+    (MANY | {"width": costs.BOXED + 1}, "tiled", "compiled"),
+    ({"queries": costs.SEVERAL - 1, "keys": 10**6, "degree": 2}, "tiled", "compiled"),
+    ({"queries": 10**6, "keys": costs.MANY - 1, "degree": 2}, "tiled", "compiled"),
+    ({"queries": costs.MANY, "keys": costs.MANY, "width": 8, "degree": 2, "excluding": True}, "pruned", "skipped"),
+    ({"queries": costs.MANY, "keys": costs.MANY, "width": 8}, "tiled", "compiled"),
+    (MANY | {"score": ADDITIVE}, "tiled", "compiled"),
+    (LINE | {"masked": True, "weighted": True, "excluding": True}, "tiled", "compiled"),
     ({"queries": 10**3, "keys": 10**3, "degree": 2, "columns": 7}, "tiled", "compiled"),
+    # One feature: sums along the line, or waves.
+    (LINE, "spectral", "waves"),
+    (LINE | {"excluding": True}, "spectral", "waves"),
+    (LINE | {"excluding": True, "others": "some"}, "pruned", "within reach"),
+    (LINE | {"tol": 0.0}, "pruned", "within reach"),
+    (LINE | {"score": Tricube()}, "sorted", "along the sorted line"),
+    (LINE | {"score": Laplace(), "degree": 2, "tol": 0.0}, "sorted", "along the sorted line"),
+    (LINE | {"score": Tricube(), "excluding": True, "others": "some"}, "pruned", "within reach"),
+    (LINE | {"score": Tricube(), "weighted": True, "lightest": 1e-200}, "pruned", "within reach"),
+    (LINE | {"queries": 200, "keys": 200}, "tiled", "compiled"),
+    (LINE | {"span": (1e9,)}, "pruned", "within reach"),
+    # Two and three: waves while enough of the attention stays above their noise.
+    (PLANE, "spectral", "waves"),
+    (PLANE | {"tol": 1e-14}, "pruned", "within reach"),
+    (PLANE | {"width": 3, "span": (400.0, 400.0, 400.0)}, "pruned", "within reach"),
+    (PLANE | {"width": 3, "span": (20.0, 20.0, 20.0)}, "spectral", "waves"),
 ]
 
 
@@ -59,7 +81,11 @@ def test_the_choice(given_, engine, words):
 def test_a_named_engine_is_never_replaced(engine, size):
     for score in (Gaussian(), Boxcar(), Nearest(), DotProduct(), ADDITIVE):
         made = plan(sketch(queries=size, keys=size, score=score), engine)
-        assert {step.engine for step in made.steps} == {engine}
+        # Fast engines say in the plan who answers for queries beyond every score.
+        others = {"tiled"} if engine in ("sorted", "spectral") else set()
+        assert made.steps[0].engine == engine
+        assert {step.engine for step in made.steps[1:]} <= {engine} | others
+        assert not made.candidates
         assert made.steps[0].reason == "asked for by name"
 
 
@@ -180,6 +206,37 @@ def test_a_plan_reads_as_sentences():
     assert max(map(len, lines)) < 160
 
 
+def test_candidates_are_shown_with_their_cost_and_why_they_do_not_apply():
+    made = plan(sketch(**LINE), threads=2)
+    text = str(made)
+    assert [one.seconds for one in made.candidates] == sorted(one.seconds for one in made.candidates)
+    assert made.candidates[0].engine == made.steps[0].engine == "spectral"
+    assert {one.engine for one in made.candidates} == set(ENGINES) - {"fused"}
+    assert "spectral: about " in text
+    assert "tiled: about 7.1 s: 10,000,000,000 pairs, exact and compiled" in text
+    assert "sorted: does not apply: takes compact kernels and Laplace, got Gaussian" in text
+
+
+def test_reach_shrinks_with_the_span_and_the_tolerance():
+    shares = [
+        costs.share_in_reach(sketch(**MANY, span=(s, s, s), tol=tol))
+        for s in (1, 30, 100, 1000)
+        for tol in (1e-12, 1e-3)
+    ]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] == 1.0
+    assert costs.share_in_reach(sketch(**MANY, score=Tricube(), span=(50.0,), width=1)) < 0.05
+
+
+def test_a_problem_tells_its_span_in_bandwidths():
+    x = np.array([[0.0, 1.0], [4.0, 3.0]] * 100)
+    far = x + np.array([0.0, 2.0])
+    told = [build(x, far, x[:, :1], Gaussian(w)).sketch().span for w in (0.5, [1.0, 3.0], np.array([[1.0], [1.0]]))]
+    assert told == [(2.0, 2.0), (4.0, 12.0), (8.0,)]
+    assert build(x, far, x[:, :1], DotProduct()).sketch().span == ()
+    assert build(x[:9], x[:9], x[:9, :1], Gaussian()).sketch().span == ()
+
+
 def test_a_plain_plan_names_no_options():
     text = str(plan(sketch(queries=3, keys=4, score=Boxcar())))
     assert "with" not in text
@@ -201,8 +258,9 @@ def test_explain_plan_is_what_pool_would_do():
     )
     assert isinstance(made, Plan)
     assert made.sketch == sketch(
-        queries=300, keys=300, width=2, columns=4, score=made.sketch.score, masked=True, weighted=True, excluding=True
-    )
+        queries=300, keys=300, width=2, columns=4, score=made.sketch.score, masked=True, weighted=True, excluding=True,
+        span=(0.0, 0.0), lightest=0.5,
+    )  # fmt: skip
     assert made.steps[0].threads == available_threads()
     assert explain_plan(x, x, x, Gaussian(), engine="reference").steps[0].engine == "reference"
     with pytest.raises(ValueError, match="engine must be one of"):
@@ -221,10 +279,10 @@ def test_explain_plan_refuses_what_pool_refuses():
 
 
 def test_planning_looks_at_no_data():
-    """A Sketch holds sizes and kinds; the score's parameters are the only arrays in it."""
+    """A Sketch holds sizes, kinds and widths; the score's parameters are the only arrays in it."""
     for field in fields(Sketch):
         value = getattr(sketch(), field.name)
-        assert isinstance(value, (int, float, bool, np.dtype, Score)), field.name
+        assert isinstance(value, (int, float, bool, str, tuple, np.dtype, Score)), field.name
 
 
 # ---- how many threads

@@ -320,7 +320,6 @@ PARALLEL = "import numba; f = numba.njit(parallel=True)(lambda a: a.sum()); asse
 )
 def test_numba_torch_and_finufft_in_one_process(order, tmp_path):
     """Each brings its own OpenMP; the notes needed KMP_DUPLICATE_LIB_OK for that."""
-    pytest.importorskip("finufft", reason="finufft comes with the extra 'fast'")
     pytest.importorskip("torch", reason="torch comes with the extra 'nn'")
     code = "import numpy as np\n" + "\n".join([*order, *order])
     home = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")

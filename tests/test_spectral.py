@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from regard import costs
+from regard.costs import refusal
 from regard.engines import arranged, passes, reference, spectral
 from regard.engines.charges import values_of
 from regard.engines.waves import waves_for
 from regard.partial import Partial
 from regard.planner import plan
+from regard.pooling import pool
 from regard.problem import Adjoint, Gradients, Problem, build, split_moments
-from regard.scores import Epanechnikov, Gaussian, Nearest
-
-pytest.importorskip("finufft", reason="engine 'spectral' needs finufft (regard[fast])")
+from regard.scores import Epanechnikov, Gaussian
 
 FULL = bool(os.environ.get("REGARD_SOAK"))
 EVERYTHING = frozenset(Gradients._fields)
@@ -135,9 +135,8 @@ def test_queries_beyond_every_score_are_handed_on():
     problem = build(np.array([[0.0], [1e160]]), np.array([[0.0], [1.0]]), np.array([[0.0], [1.0]]), Gaussian(1.0))
     outcome = spectral.moments(problem, step(problem))
     assert outcome.uncertified.tolist() == [False, True]
-    limit = replace(problem.take(np.array([1])), score=Nearest(1.0))
     # From there both keys are equally near.
-    assert averages(spectral.moments(limit, step(limit)).partial).tolist() == [[0.5]]
+    assert pool([0.0, 1e160], [0.0, 1.0], [0.0, 1.0], Gaussian(1.0), engine="spectral").output[1] == 0.5
 
 
 # ---- the certificate is honest
@@ -312,7 +311,7 @@ REFUSED = {
 @pytest.mark.parametrize("reason", REFUSED)
 def test_what_it_refuses(reason):
     problem = REFUSED[reason]
-    assert not spectral.takes(problem)
+    assert reason in refusal("spectral", problem.sketch())
     for verb in (spectral.moments, spectral.weights):
         with pytest.raises(ValueError, match=f"engine 'spectral' .*{reason}"):
             verb(problem, step(problem))
@@ -320,17 +319,15 @@ def test_what_it_refuses(reason):
 
 def test_what_it_takes():
     problem = make(3)
-    assert spectral.takes(problem)
-    assert spectral.takes(problem.sketch())
+    assert refusal("spectral", problem.sketch()) is None
     weights, lost = spectral.weights(problem, step(problem))
     assert np.allclose(weights, reference.weights(problem, step(problem, "reference"))[0], atol=1e-14)
     assert lost is None or not lost.any()
 
 
 def test_without_finufft_it_takes_nothing(monkeypatch):
-    monkeypatch.setattr(spectral, "find_spec", lambda name: None)
+    monkeypatch.setattr(costs, "_has_finufft", lambda: False)
     problem = make(1)
-    assert not spectral.takes(problem.sketch())
     with pytest.raises(ValueError, match="needs finufft, which is not installed"):
         spectral.moments(problem, step(problem))
 

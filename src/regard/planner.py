@@ -4,9 +4,8 @@ which engine?
   a name was given            → that engine, and no other (a named engine never falls back)
   at most ``SMALL`` pairs,
     fewer for lines           → reference   plain numpy beats waking the compiled programs
-  ``MANY`` keys, radial,
-    no mask                   → pruned      skips tiles that hold less than ``tol`` of the attention
-  otherwise                   → tiled       exact, compiled, threaded
+  otherwise                   → the cheapest that takes the problem, by the estimates of ``regard.costs``;
+                                pruned for tiled wherever it cannot cost a tenth more: rows may lie in clumps
 
 then, for a Gaussian or Laplace score, a second step: queries so far away that every score overflows take
 the softmax limit, ``Nearest`` (see docs/decisions/0003).
@@ -15,21 +14,16 @@ the softmax limit, ``Nearest`` (see docs/decisions/0003).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
-from regard.problem import Sketch, moment_count
+from regard.costs import Candidate, candidates, order_cost
+from regard.problem import SMALL, Sketch, moment_count
 from regard.scores import Nearest, Radial, Score
 
-ENGINES = ("reference", "tiled", "pruned", "fused")
+ENGINES = ("reference", "tiled", "pruned", "sorted", "spectral", "fused")
 
-# Up to here one numpy pass takes about a millisecond, and its gradient two.
-SMALL = 1 << 13
-# Fewer keys make too few tiles, and fewer queries too large blocks, for one to be far from another.
-MANY = 1 << 11
-SEVERAL = 1 << 8
-# Sums of pairs that take as long as putting one row in order (0.3 µs); an order ten times cheaper than its pairs pays.
-ORDER_SUMS = 1 << 11
-# Features up to which boxes are worth looking at: in more, hardly any tile is far from any query.
-WIDEST = 32
+# How much more than tiled pruned may cost where nothing can be skipped, as a share.
+CLOSE = 0.1
 # Pairs one job of the tiled engine handles: long enough to hide the dispatch, short enough for Ctrl-C.
 JOB_PAIRS = 1 << 25
 # A tile of this many keys by one block of queries is 16 kB: two or three stay in the first-level cache.
@@ -62,6 +56,7 @@ class Plan:
 
     sketch: Sketch
     steps: tuple[Step, ...]
+    candidates: tuple[Candidate, ...] = ()  # cheapest first; none where an engine was named or no estimate was needed
 
     def __str__(self) -> str:
         s = self.sketch
@@ -74,12 +69,14 @@ class Plan:
             f"{type(s.score).__name__} score" + (f", with {', '.join(extras)}" if extras else "")
         ]
         for number, step in enumerate(self.steps, 1):
-            tile = f"{min(step.query_tile, s.queries):,} queries × {min(step.key_tile, s.keys):,} keys"
+            tile = f"tiles of {min(step.query_tile, s.queries):,} queries × {min(step.key_tile, s.keys):,} keys, "
+            tile = "" if step.engine in ("sorted", "spectral") else tile
             threads = "1 thread" if step.threads == 1 else f"{step.threads} threads"
-            lines.append(
-                f"  {number}. {step.engine}, {type(step.score).__name__}: {step.reason}; tiles of {tile}, {threads}"
-            )
-        skips = any(step.engine == "pruned" for step in self.steps) and s.tol > 0.0
+            lines.append(f"  {number}. {step.engine}, {type(step.score).__name__}: {step.reason}; {tile}{threads}")
+        for candidate in self.candidates:
+            told = "does not apply" if candidate.seconds == inf else f"about {_in_words(candidate.seconds)}"
+            lines.append(f"     {candidate.engine}: {told}: {candidate.why}")
+        skips = s.tol > 0.0 and any(step.engine in ("pruned", "spectral") for step in self.steps)
         lines.append(
             f"  no query loses more than {s.tol:g} of its attention mass"
             if skips
@@ -88,10 +85,22 @@ class Plan:
         return "\n".join(lines)
 
 
+def _in_words(seconds: float) -> str:
+    """
+    >>> [_in_words(x) for x in (0.0004, 0.25, 90.0, 4e4)]
+    ['0.4 ms', '250 ms', '90 s', '11 h']
+    """
+    for unit, name in ((3600.0, "h"), (1.0, "s")):
+        if seconds >= unit:
+            return f"{seconds / unit:.2g} {name}" if seconds < 100.0 * unit else f"{seconds / unit:,.0f} {name}"
+    return f"{1e3 * seconds:.2g} ms" if seconds < 0.1 else f"{1e3 * seconds:.0f} ms"
+
+
 def plan(sketch: Sketch, engine: str = "auto", threads: int = 1) -> Plan:
     """Decide how to compute a problem of this shape."""
+    considered: tuple[Candidate, ...] = ()
     if engine == "auto":
-        name, reason = _choose(sketch)
+        name, reason, considered = _choose(sketch)
     elif engine in ENGINES:
         name, reason = engine, "asked for by name"
     else:
@@ -99,31 +108,20 @@ def plan(sketch: Sketch, engine: str = "auto", threads: int = 1) -> Plan:
     steps = [_step(sketch, name, sketch.score, threads, reason)]
     if _can_overflow(sketch.score):
         limit = Nearest(sketch.score.w)  # type: ignore[attr-defined]
-        steps.append(_step(sketch, name, limit, threads, "only for queries where every score overflows"))
-    return Plan(sketch, tuple(steps))
+        last = "tiled" if name in ("sorted", "spectral") else name
+        steps.append(_step(sketch, last, limit, threads, "only for queries where every score overflows"))
+    return Plan(sketch, tuple(steps), considered)
 
 
-def _choose(sketch: Sketch) -> tuple[str, str]:
+def _choose(sketch: Sketch) -> tuple[str, str, tuple[Candidate, ...]]:
     if sketch.pairs * (1 + moment_count(1, sketch.width, sketch.degree)) <= 2 * SMALL:
-        return "reference", f"{sketch.pairs:,} pairs are few enough for plain numpy"
-    if _has_boxes(sketch) and _order_pays(sketch):
-        return "pruned", f"{sketch.pairs:,} pairs, and tiles of keys too far away to matter are skipped"
-    return "tiled", f"{sketch.pairs:,} pairs, exact and compiled"
-
-
-def _has_boxes(sketch: Sketch) -> bool:
-    score = sketch.score
-    radial = isinstance(score, Radial) and not isinstance(score, Nearest) and bool(score.w.any())
-    return radial and not sketch.masked and sketch.width <= WIDEST
-
-
-def _order_pays(sketch: Sketch) -> bool:
-    """Even where no tile is far, the order costs less than a tenth."""
-    if sketch.queries < SEVERAL or sketch.keys < MANY:
-        return False
-    sums = 1 + moment_count(sketch.columns, sketch.width, sketch.degree)
-    # Half the bytes, half the time.
-    return sketch.pairs * sums * sketch.dtype.itemsize >= 80 * ORDER_SUMS * (sketch.queries + sketch.keys)
+        return "reference", f"{sketch.pairs:,} pairs are few enough for plain numpy", ()
+    found = candidates(sketch)
+    best, by_name = found[0], {one.engine: one for one in found}
+    if best.engine == "tiled" and by_name["pruned"].seconds < inf and order_cost(sketch) <= CLOSE * best.seconds:
+        best = by_name["pruned"]
+        best = best._replace(why=f"{best.why}; at worst a tenth slower than tiled")
+    return best.engine, best.why, tuple(found)
 
 
 def _can_overflow(score: Score) -> bool:

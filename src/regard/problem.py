@@ -10,22 +10,26 @@ there) and, at degree 1 or 2, their products with δ = key − query. Its moment
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from regard.labels import own_rows
 from regard.partial import Partial
-from regard.scores import Additive, Score
+from regard.scores import Additive, Radial, Score
 
 Array = NDArray[Any]
+
+# Pairs up to which plain numpy takes about a millisecond, and it pays to know nothing more about them.
+SMALL = 1 << 13
 
 
 @dataclass(frozen=True)
 class Sketch:
-    """What the planner may look at: sizes and kinds, never the data."""
+    """What the planner may look at: sizes and kinds, and how wide the data is, never the data."""
 
     queries: int
     keys: int
@@ -38,6 +42,11 @@ class Sketch:
     weighted: bool = False
     excluding: bool = False
     tol: float = 0.0
+    # Widths of the cloud of queries and keys along the directions of w, in bandwidths; (): not known
+    span: tuple[float, ...] = ()
+    # How labels exclude more than each query's own row; "" where they do not
+    others: str = ""
+    lightest: float = 1.0  # the least sample weight beside the largest
 
     @property
     def pairs(self) -> int:
@@ -63,6 +72,7 @@ class Problem:
     rough: bool = False  # moments of degree 2 may be single precision all the way: enough to search by
 
     def sketch(self) -> Sketch:
+        worth = self.query.shape[0] * self.key.shape[0] > SMALL
         return Sketch(
             queries=self.query.shape[0],
             keys=self.key.shape[0],
@@ -75,7 +85,30 @@ class Problem:
             weighted=self.sample_weight is not None,
             excluding=self.exclude is not None,
             tol=self.tol,
+            span=self._span if worth else (),
+            others=self._others,
+            lightest=1.0 if self.sample_weight is None else float(self.sample_weight.min(initial=1.0)),
         )
+
+    @cached_property
+    def _span(self) -> tuple[float, ...]:
+        if not isinstance(self.score, Radial) or not self.query.size or not self.key.size:
+            return ()
+        w = self.score.w
+        with np.errstate(over="ignore", invalid="ignore"):
+            if w.ndim == 2:
+                sides = [part.astype(np.float64) @ w for part in (self.query, self.key)]
+            else:
+                sides = [self.query, self.key]
+            low = np.minimum(*(part.min(axis=0) for part in sides)).astype(np.float64)
+            high = np.maximum(*(part.max(axis=0) for part in sides)).astype(np.float64)
+            span = (high - low) * (1.0 if w.ndim == 2 else np.abs(w))
+        return tuple(np.nan_to_num(span, nan=np.inf).tolist())
+
+    @cached_property
+    def _others(self) -> str:
+        own = "" if self.exclude is None else own_rows(self.query, self.key, self.exclude)
+        return own if isinstance(own, str) else ""
 
     def take(self, rows: Array) -> Problem:
         """The same problem for some of the queries only."""

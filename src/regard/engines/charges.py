@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.engines.waves import Power, Waves
+from regard.labels import Rows, matched
 from regard.problem import Problem
 
 Array = NDArray[Any]
-# Numbers of rows, or a slice that takes all without a copy.
-Rows = Any
 
 
 class Values(NamedTuple):
@@ -81,22 +80,10 @@ def own_keys(problem: Problem, waves: Waves, rows: Rows, weight: Array) -> Own |
     if problem.exclude is None:
         return None
     labels, key_labels = problem.exclude[0][rows], problem.exclude[1]
-    own, keys, several = _matched(labels, key_labels)
+    own, keys, several = matched(labels, key_labels)
     difference = problem.key[keys][:, waves.features] - problem.query[rows][own][:, waves.features]
     # What lies beyond any box has no part in its sums, and squares there may overflow.
     with np.errstate(over="ignore"):
         zeta = np.clip(difference * waves.w, -1e3, 1e3)
     kernel = np.where(waves.keys[keys], np.exp(-0.5 * (zeta**2).sum(axis=1)), 0.0)
     return Own(own, keys, weight[keys] * kernel, zeta, several)
-
-
-def _matched(labels: Array, key_labels: Array) -> tuple[Rows, Rows, Array | None]:
-    """Queries that find their label among the keys, the first key with it, and which queries find several."""
-    rising = bool((key_labels[1:] > key_labels[:-1]).all())
-    if rising and np.array_equal(labels, key_labels):
-        return slice(None), slice(None), None
-    order = np.arange(len(key_labels)) if rising else np.argsort(key_labels, kind="stable")
-    ordered = key_labels[order]
-    first, last = (np.searchsorted(ordered, labels, side) for side in ("left", "right"))
-    found = np.flatnonzero(last > first)
-    return found, order[first[found]], last - first > 1

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.engines.jobs import blocks, each
+from regard.labels import own_rows
 from regard.problem import Problem
 from regard.programs.sorted_decay import decaying_sums, neighbours
 from regard.programs.sorted_sums import cut, pair_sums, side_sums, windows
@@ -102,22 +103,8 @@ def own_keys(problem: Problem) -> Array | str:
     """The key that each query may not see, −1 for none; or why that cannot be told key by key."""
     if problem.exclude is None:
         return np.full(len(problem.query), -1)
-    query, key = problem.exclude
-    if np.array_equal(query, key) and (np.diff(key) > 0).all():
-        own = np.arange(len(key))
-    else:
-        order = np.argsort(key, kind="stable")
-        if (np.diff(key[order]) == 0).any():
-            return "exclude labels that differ from key to key, got some twice"
-        place = np.minimum(np.searchsorted(key[order], query), max(len(key) - 1, 0))
-        own = np.where(key[order[place]] == query, order[place], -1) if len(key) else np.full(len(query), -1)
-        seen = own[own >= 0]
-        if len(np.unique(seen)) < len(seen):
-            return "exclude labels that differ from query to query, got some twice"
-    has = own >= 0
-    if not np.array_equal(problem.query[has, 0], problem.key[own[has], 0]):
-        return "exclude labels that name the query's own row, got one of a key elsewhere"
-    return own
+    own = own_rows(problem.query, problem.key, problem.exclude)
+    return f"exclude {own}" if isinstance(own, str) else own
 
 
 def laid(problem: Problem, threads: int) -> tuple[Line, Array, Array]:

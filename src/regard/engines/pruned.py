@@ -15,12 +15,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from regard.costs import refusal
 from regard.engines import arranged, passes
 from regard.engines.words import working
 from regard.partial import Partial
 from regard.planner import Step
 from regard.problem import Adjoint, Gradients, Outcome, Problem
-from regard.scores import Radial
 
 Array = NDArray[Any]
 
@@ -45,11 +45,7 @@ def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, w
 
 
 def _checked(problem: Problem) -> Problem:
-    if not isinstance(problem.score, Radial):
-        raise ValueError(
-            f"engine 'pruned' takes radial scores such as Gaussian, got {type(problem.score).__name__}; "
-            "engine 'tiled' takes every score"
-        )
-    if problem.mask is not None:
-        raise ValueError("engine 'pruned' takes no mask; engine 'tiled' does, and exclude= is accepted here")
+    reason = refusal("pruned", problem.sketch())
+    if reason is not None:
+        raise ValueError(f"engine 'pruned' {reason}; engine 'tiled' takes every problem")
     return problem

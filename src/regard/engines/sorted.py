@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.costs import refusal
 from regard.engines.line import (
     Line,
     Orders,
@@ -25,14 +26,12 @@ from regard.engines.line import (
     decays,
     laid,
     laplace_sums,
-    own_keys,
     pairwise,
 )
 from regard.partial import Partial, empty
 from regard.planner import Step
-from regard.problem import Adjoint, Gradients, Outcome, Problem, Sketch, moment_count
+from regard.problem import Adjoint, Gradients, Outcome, Problem, moment_count
 from regard.programs.sorted_decay import pull_pairs
-from regard.scores import Gaussian, Nearest, Radial
 
 Array = NDArray[Any]
 
@@ -42,38 +41,6 @@ ROUNDINGS = 48.0
 # with products with δ, where the bound is coarser, and ``tol`` says nothing of what a fit makes of them.
 PLAIN = 128.0
 PLAIN_DELTA = 1024.0
-# Weights lighter than this beside the largest are known by their logarithms only.
-LIGHTEST = 2.0**-499
-
-
-def refused(given: Sketch | Problem) -> str | None:
-    """Why this engine does not take a problem; None: it does. A sketch knows nothing of labels and weights."""
-    sketch = given if isinstance(given, Sketch) else given.sketch()
-    score = sketch.score
-    if not isinstance(score, Radial) or isinstance(score, Nearest | Gaussian):
-        return f"takes compact kernels and Laplace, got {type(score).__name__}"
-    if sketch.width != 1:
-        return f"takes one feature, got {sketch.width}"
-    if sketch.masked:
-        return "takes no mask"
-    if isinstance(given, Problem):
-        weight = given.sample_weight
-        if weight is not None and weight.min(initial=1.0) <= LIGHTEST:
-            return f"takes sample weights within {LIGHTEST:g} of the largest, got one at {weight.min():g}"
-        own = own_keys(given)
-        if isinstance(own, str):
-            return f"takes {own}"
-    return None
-
-
-def takes(given: Sketch | Problem) -> bool:
-    """Whether this engine can answer.
-
-    >>> from regard.scores import Tricube
-    >>> [takes(Sketch(5, 9, d, 1, np.dtype(float), Tricube())) for d in (1, 2)]
-    [True, False]
-    """
-    return refused(given) is None
 
 
 def moments(problem: Problem, step: Step) -> Outcome:
@@ -130,7 +97,7 @@ def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, w
 
 
 def _check(problem: Problem) -> None:
-    reason = refused(problem)
+    reason = refusal("sorted", problem.sketch())
     if reason is not None:
         raise ValueError(f"engine 'sorted' {reason}; engine 'tiled' takes every problem")
 

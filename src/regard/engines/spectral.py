@@ -11,61 +11,35 @@ off by more than tol of what the cotangents add up to. All other queries are com
 labels of their own are excluded by taking their term away again, before the query is judged; queries that exclude
 several keys are computed exactly.
 
-Needs finufft (``pip install regard[fast]``). *Empty rows*: as in every engine, mass 0. *Memory*: O(Q + K + N).
+By finufft. *Empty rows*: as in every engine, mass 0. *Memory*: O(Q + K + N).
 """
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.costs import refusal
 from regard.engines import arranged, passes
-from regard.engines.charges import Rows, Values, own_keys, parted, values_of
+from regard.engines.charges import Values, own_keys, parted, values_of
 from regard.engines.wave_gradients import Given, pulled
 from regard.engines.waves import Power, Waves, chosen, plus, powers, unit_power, waves_for
 from regard.engines.words import doubled, working
+from regard.labels import Rows
 from regard.partial import Partial, empty
 from regard.planner import Step
-from regard.problem import Adjoint, Gradients, Outcome, Problem, Sketch, moment_count, split_moments
-from regard.scores import Gaussian, Nearest
+from regard.problem import Adjoint, Gradients, Outcome, Problem, moment_count, split_moments
 
 Array = NDArray[Any]
 
-WIDEST = 3
 # For so few queries, seeing every key is cheaper than putting the keys in order.
 UNORDERED = 1 << 10
 
 
-def takes(given: Sketch | Problem) -> bool:
-    """Whether this engine answers problems of this kind."""
-    return _refusal(given.sketch() if isinstance(given, Problem) else given) is None
-
-
-def _refusal(sketch: Sketch) -> str | None:
-    score = sketch.score
-    if find_spec("finufft") is None:
-        return "needs finufft, which is not installed: pip install regard[fast]"
-    if not isinstance(score, Gaussian):
-        return f"takes Gaussian scores, got {type(score).__name__}"
-    if score.w.ndim == 2:
-        return "takes w as a number or one per feature, got a matrix"
-    active = np.count_nonzero(np.broadcast_to(score.w, sketch.width))
-    if not 1 <= active <= WIDEST:
-        return f"takes 1 to {WIDEST} features with w > 0, got {active}"
-    if sketch.degree and active < sketch.width:
-        return f"takes w = 0 at degree 0 only, got degree {sketch.degree}"
-    if sketch.masked:
-        return "takes no mask; exclude= is accepted"
-    if not sketch.tol > 0.0:
-        return "takes a tol above 0, got 0"
-    return None
-
-
 def _checked(problem: Problem) -> Problem:
-    reason = _refusal(problem.sketch())
+    reason = refusal("spectral", problem.sketch())
     if reason is not None:
         raise ValueError(f"engine 'spectral' {reason}; engine 'tiled' takes every problem")
     return doubled(problem)
@@ -73,8 +47,6 @@ def _checked(problem: Problem) -> Problem:
 
 def moments(problem: Problem, step: Step) -> Outcome:
     """Attention moments of every query, and the queries so far away that every score overflowed."""
-    if isinstance(problem.score, Nearest):
-        return passes.moments(working(problem), step)
     double = _checked(problem)
     (queries, _), (keys, d) = double.query.shape, double.key.shape
     if not queries or not keys:
@@ -102,7 +74,7 @@ def moments(problem: Problem, step: Step) -> Outcome:
 
 def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
     """Gradients through the scores; ``partial`` is what ``moments`` returned for the same problem."""
-    if isinstance(problem.score, Nearest) or not problem.sketch().pairs:
+    if not problem.sketch().pairs:
         return _exactly(problem, step, partial, adjoint, want)
     double = _checked(problem)
     linear = adjoint.left.shape[1] > 1
@@ -173,8 +145,7 @@ def _exactly(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, w
 
 def weights(problem: Problem, step: Step) -> tuple[Array, Array | None]:
     """Attention weights (Q, K), pair by pair: they are what this engine never forms."""
-    if not isinstance(problem.score, Nearest):
-        _checked(problem)
+    _checked(problem)
     return passes.weights(working(problem), step)
 
 

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.engines.charges import Own, Rows, Values, own_keys, paired, parted
+from regard.engines.charges import Own, Values, own_keys, paired, parted
 from regard.engines.waves import Power, Waves, chosen, plus, unit_power
+from regard.labels import Rows
 from regard.problem import Adjoint, Gradients, Problem
 
 Array = NDArray[Any]
