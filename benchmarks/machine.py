@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any
 
 RESULTS = Path(__file__).resolve().parent / "results"
-PACKAGES = ("regard", "numpy", "numba", "llvmlite", "torch", "pykeops", "statsmodels")
+PACKAGES = ("regard", "numpy", "numba", "llvmlite", "finufft", "scikit-learn", "torch", "pykeops", "statsmodels")
 # Sums kept apart: as many as latency × ports of today's cores, so that none waits for another.
 CHAINS = 10
 # The same calls serve float32 and float64: the bits of a lane tell them apart.

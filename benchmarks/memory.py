@@ -38,25 +38,25 @@ def measure(dtype: str, width: int) -> dict[str, Any]:
 
     pool(*inputs(2_000), Gaussian(4.0), engine="tiled")
     query, key, value = inputs(SIZE)
-    how, before = _restart_peak()
+    how, before = restart_peak()
     started = perf_counter()
     answer = pool(query, key, value, Gaussian(4.0), engine="tiled").output
     seconds = perf_counter() - started
-    added = _status("VmHWM") - before
+    added = status("VmHWM") - before
     assert answer.shape == (SIZE,)
     return {"dtype": dtype, "d": width, "added_mb": added, "seconds": seconds, "peak": how}
 
 
-def _restart_peak() -> tuple[str, float]:
+def restart_peak() -> tuple[str, float]:
     """Forget earlier peaks where the system can, and give the resident memory in MB."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
-        return "peak since the inputs were made", _status("VmRSS")
+        return "peak since the inputs were made", status("VmRSS")
     except OSError:
-        return "highest peak of the process, imports included: an upper bound", _status("VmRSS")
+        return "highest peak of the process, imports included: an upper bound", status("VmRSS")
 
 
-def _status(name: str) -> float:
+def status(name: str) -> float:
     """A line of /proc/self/status (Linux only) in MB."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith(f"{name}:"):

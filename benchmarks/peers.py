@@ -3,20 +3,24 @@
 Every peer is a function of the keys, the values and w that does what can be done once (norms, copies into tensors)
 and gives back ``run(queries, setting) → answers``. The setting is what its speed hangs on: rows of queries handled
 at once or, for SDPA, how widths are padded. The benchmark tries the settings of each peer and keeps the fastest. All
-scores work in the dtype of the keys, on centred data where products of coordinates are taken.
+scores work in the dtype of the keys, on centred data where products of coordinates are taken. The peers that `regard
+bench` shows too are in ``regard.cli.peers``.
 """
 
 from __future__ import annotations
 
+import atexit
+import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
-Run = Callable[[Array, int], Array]
+from machine import cores
+from regard.cli.peers import Array, Run, numpy_in_place, statsmodels_kernel_reg, torch_sdpa
 
 SIZE = 40_000  # queries and keys
 SAMPLE = 500  # first queries, whose answers are checked
@@ -121,30 +125,6 @@ def numpy_gemm(keys: Array, values: Array, w: float) -> Run:
     return run
 
 
-def numpy_in_place(keys: Array, values: Array, w: float) -> Run:
-    """The same with every saving numpy allows: one buffer, ‖q‖² left out (it cancels), mass and moment in one go."""
-    real = keys.dtype.type
-    centre = keys.mean(axis=0)
-    key = np.ascontiguousarray((keys - centre).T)
-    bias = real(-0.5 * w * w) * (key**2).sum(axis=0)
-    columns = np.stack([np.ones_like(values), values], axis=1)
-
-    def run(queries: Array, rows: int) -> Array:
-        out = []
-        buffer = np.empty((rows, key.shape[1]), keys.dtype)
-        for start in range(0, len(queries), rows):
-            query = queries[start : start + rows] - centre
-            score = np.matmul(real(w * w) * query, key, out=buffer[: len(query)])
-            score += bias
-            score -= score.max(axis=1, keepdims=True)
-            np.exp(score, out=score)
-            sums = score @ columns
-            out.append(sums[:, 1] / sums[:, 0])
-        return np.concatenate(out)
-
-    return run
-
-
 def numpy_direct(keys: Array, values: Array, w: float) -> Run:
     """Differences first, then squares: slower than a matrix product and as exact as the dtype allows."""
     real = keys.dtype.type
@@ -186,37 +166,6 @@ def torch_softmax(keys: Array, values: Array, w: float) -> Run:
     return run
 
 
-def torch_sdpa(keys: Array, values: Array, w: float) -> Run:
-    """scaled_dot_product_attention on augmented features: (w²q, 1)·(k, −½w²‖k‖²) is the score but for a constant.
-
-    With queries, keys and values of one width torch takes its flash program, which never forms the weights and so
-    needs no tiles; the value goes into the first column. A width that fills vector registers may be faster.
-    """
-    import torch
-    from torch.nn.functional import pad, scaled_dot_product_attention
-
-    centre = torch.from_numpy(keys.mean(axis=0))
-    key = torch.from_numpy(keys) - centre
-    augmented = torch.cat([key, -0.5 * w * w * (key * key).sum(1, keepdim=True)], dim=1)
-    least = augmented.shape[1]
-
-    def widened(array: torch.Tensor, width: int) -> torch.Tensor:
-        return pad(array, (0, width - array.shape[1]))[None, None].contiguous()  # (1, 1, n, width)
-
-    wide: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-
-    def run(queries: Array, multiple: int) -> Array:
-        width = -(-least // multiple) * multiple
-        if width not in wide:
-            wide[width] = widened(augmented, width), widened(torch.from_numpy(values)[:, None], width)
-        query = torch.from_numpy(queries) - centre
-        query = widened(torch.cat([query * (w * w), torch.ones_like(query[:, :1])], dim=1), width)
-        answer = scaled_dot_product_attention(query, *wide[width], scale=1.0)
-        return np.asarray(answer[0, 0, :, 0].numpy())
-
-    return run
-
-
 def keops(keys: Array, values: Array, w: float) -> Run:
     """A KeOps lazy tensor: differences, exponential, and one reduction for mass and moment. All queries at once."""
     import contextlib
@@ -239,24 +188,6 @@ def keops(keys: Array, values: Array, w: float) -> Run:
     return run
 
 
-def statsmodels_kernel_reg(keys: Array, values: Array, w: float) -> Run:
-    """KernelReg at a given bandwidth, local constant. It computes marginal effects beside the answers."""
-    import warnings
-
-    with warnings.catch_warnings():
-        # A notice about random numbers, which a given bandwidth does not need.
-        warnings.simplefilter("ignore", FutureWarning)
-        from statsmodels.nonparametric.kernel_regression import KernelReg  # type: ignore[import-untyped]
-
-        width = keys.shape[1]
-        model = KernelReg(values, keys, var_type="c" * width, reg_type="lc", bw=[1 / w] * width)
-
-    def run(queries: Array, _: int) -> Array:
-        return np.asarray(model.fit(queries)[0])
-
-    return run
-
-
 PEERS = (
     # Products of few rows stay on one thread, which on a busy machine is the faster way by far.
     Peer(PLAIN, numpy_gemm, (8, 32, 128), "rows", "matrix products"),
@@ -268,3 +199,22 @@ PEERS = (
     Peer("KeOps", keops, (0,), "", "all", compiles=True),
     Peer("statsmodels KernelReg", statsmodels_kernel_reg, (0,), "", "one", only="float64", most=16),
 )
+
+
+def use_all_cores() -> None:
+    """Let torch use every core this process may use, where it is installed."""
+    try:
+        import torch
+    except ImportError:
+        return
+    torch.set_num_threads(cores())
+
+
+def private_keops() -> None:
+    """Let KeOps compile into a folder of its own, so that the time is seen and nothing stays.
+
+    Asked for before KeOps is imported, the removal comes after KeOps has written its last file.
+    """
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ["KEOPS_CACHE_FOLDER"] = folder

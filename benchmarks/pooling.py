@@ -10,11 +10,8 @@ compared. Compilation and tuning happen before the first round and are printed.
 from __future__ import annotations
 
 import argparse
-import atexit
 import gc
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -27,7 +24,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from machine import Ceiling, cores, describe, facts, first_calls, save, table
-from peers import CASES, DIRECT, IN_PLACE, PEERS, PLAIN, SAMPLE, SDPA, SIZE, Case, Peer, data, truth
+from peers import (
+    CASES,
+    DIRECT,
+    IN_PLACE,
+    PEERS,
+    PLAIN,
+    SAMPLE,
+    SDPA,
+    SIZE,
+    Case,
+    Peer,
+    data,
+    private_keops,
+    truth,
+    use_all_cores,
+)
 from regard import pool
 from regard.scores import Gaussian
 
@@ -260,14 +272,10 @@ def main() -> None:
     started = perf_counter()
     machine = facts()
     print(describe(machine), flush=True)
-    _use_all_cores()
+    use_all_cores()
     lines, judged, cases = [], [], []
     compile_seconds: dict[str, float] = {}
-    # KeOps compiles each formula; here into a folder of its own, so that the time is seen and nothing stays. Asked
-    # for before KeOps is imported, the removal comes after KeOps has written its last file.
-    folder = tempfile.mkdtemp()
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    os.environ["KEOPS_CACHE_FOLDER"] = folder
+    private_keops()
     compiling = first_calls()
     for case in CASES:
         if quick and not case.quick:
@@ -309,14 +317,6 @@ def main() -> None:
         print("\nquick run: nothing written")
         return
     save("pooling", {"machine": machine, "compilation": compiling, "cases": cases, "floors": judged}, text)
-
-
-def _use_all_cores() -> None:
-    try:
-        import torch
-    except ImportError:
-        return
-    torch.set_num_threads(cores())
 
 
 if __name__ == "__main__":

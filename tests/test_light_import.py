@@ -34,6 +34,7 @@ STEPS = [
     ("from regard import pool; from regard.scores import Gaussian; pool([0.0], [1.0], [2.0], Gaussian())", ()),
     ("import regard; regard.explain_plan([[0.0]] * 999, [[0.0]] * 999, [0.0] * 999, regard.scores.Gaussian())", ()),
     ("import regard; regard.attention_weights([0.0], [1.0], regard.scores.Nearest())", ()),
+    ("from regard import pool_batches, scores; pool_batches([0.0], [([1.0], [2.0])], scores.Gaussian())", ()),
     ("from regard.data import notes; notes()", ()),
     # scikit-learn's callbacks load rich where it is installed.
     ("from regard import NadarayaWatsonRegressor", ("sklearn", "scipy", "narwhals", "pandas", "pyarrow", "rich")),

@@ -21,13 +21,14 @@ def data(n, d=1, seed=0):
 
 @pytest.fixture
 def batches(monkeypatch):
-    for name, value in {"BATCHED": 800, "BATCH": 500}.items():
+    for name, value in {"BATCHED": 800, "BATCH": 500, "QUICK": 0.0, "FIRST_BAG": 300}.items():
         monkeypatch.setattr(f"regard.bandwidth.many.{name}", value)
 
 
 @pytest.fixture
 def bags(monkeypatch):
     borders = {"BATCHED": 500, "BATCH": 400, "BAGGED": 1500, "BAGS": 4, "BAG": 800, "ANSWERED": 600}
+    borders |= {"QUICK": 0.0, "FIRST_BAG": 300}
     for name, value in borders.items():
         monkeypatch.setattr(f"regard.bandwidth.many.{name}", value)
 
@@ -43,6 +44,58 @@ def test_a_batch_finds_what_all_rows_find(batches):
     assert some.value == pytest.approx(objective.in_units_of_y(objective(some.w).value), rel=1e-12)
     assert np.allclose(some.answer, objective(some.w).answer, rtol=1e-12)
     assert "looking at 500 of 1,500 rows" in str(some)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """As if every engine were as fast as the fastest."""
+    for name, value in {"BATCHED": 800, "QUICK": np.inf, "FIRST_BAG": 400}.items():
+        monkeypatch.setattr(f"regard.bandwidth.many.{name}", value)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "epanechnikov", "laplace", "boxcar"])
+@pytest.mark.parametrize("metric", ["scalar", "feature"])
+def test_all_rows_are_looked_at_where_that_is_quick(quick, kernel, metric):
+    X, y = data(1500, 2 if kernel == "gaussian" else 1)
+    objective = Objective.of(X, y, kernel=kernel)
+    found, every = learn_from_many(objective, metric), learn(objective, metric)
+    assert found.looked_at is None
+    assert found.evaluations == len(found.path) == len(found.places)
+    assert np.isfinite(found.answer).all()
+    assert objective(found.w).value <= objective(every.w).value * (1.0 + (2e-3 if kernel == "boxcar" else 1e-6))
+    assert found.value == pytest.approx(objective.in_units_of_y(objective(found.w).value), rel=1e-7)
+
+
+def test_lines_and_their_ridge_where_that_is_quick(quick):
+    X, y = data(1500)
+    objective = Objective.of(X, y, degree=1)
+    for ridge in (0.1, None):
+        found, every = learn_from_many(objective, ridge=ridge), learn(objective, ridge=ridge)
+        assert objective(found.w, found.ridge).value <= objective(every.w, every.ridge).value * (1.0 + 1e-4)
+
+
+def test_a_useless_feature_stays_smoothed_out(quick):
+    rng = np.random.default_rng(5)
+    X, y = data(2000)
+    found = learn_from_many(Objective.of(np.c_[X, rng.normal(size=2000)], y))
+    assert found.w[0] > 1.0
+    assert found.w[1] < 0.2
+
+
+def test_interrupted_while_all_rows_are_looked_at(quick):
+    """Ctrl-C keeps the best of what all rows have seen."""
+    X, y = data(1500)
+    objective = Objective.of(X, y)
+    whole, seen = learn_from_many(objective), []
+
+    def stop(count, value):
+        seen.append(value)
+        if count == whole.evaluations - 1:
+            raise KeyboardInterrupt
+
+    found = learn_from_many(objective, progress=stop)
+    assert found.interrupted
+    assert found.value <= 1.05 * whole.value
 
 
 def test_few_rows_are_all_looked_at(batches):

@@ -285,7 +285,11 @@ BAD = [
     ({"exclude": (np.arange(3), ["a", "b", "c"])}, TypeError, "exclude: key labels must be integers"),
     ({"exclude": (np.arange(4), np.arange(3))}, ValueError, "exclude: query labels must have shape (3,), got (4,)"),
     ({"exclude": (np.arange(3), np.arange(2))}, ValueError, "exclude: key labels must have shape (3,), got (2,)"),
-    ({"engine": "fast"}, ValueError, "engine must be one of auto, reference, tiled, pruned, sorted, spectral, fused, got 'fast'"),
+    (
+        {"engine": "fast"},
+        ValueError,
+        "engine must be one of auto, reference, tiled, pruned, sorted, spectral, fused, got 'fast'",
+    ),
     ({"tol": -1e-9}, ValueError, "tol must be a number in [0, 1), got -1e-09"),
     ({"tol": 1.0}, ValueError, "tol must be a number in [0, 1)"),
     ({"tol": np.nan}, ValueError, "tol must be a number in [0, 1)"),

@@ -16,10 +16,14 @@ __version__ = "0.1.0"
 
 # name → module that defines it
 _PUBLIC = {
+    "Batch": "regard.streaming",
     "Pooled": "regard.pooling",
     "attention_weights": "regard.pooling",
+    "batches_of": "regard.streaming",
     "explain_plan": "regard.pooling",
     "pool": "regard.pooling",
+    "pool_batches": "regard.streaming",
+    "pool_queries": "regard.streaming",
     "AttentionRegressor": "regard.estimators",
     "AveragePoolingRegressor": "regard.estimators",
     "KernelClassifier": "regard.estimators",

@@ -31,6 +31,8 @@ CALL = {"reference": 5e-5, "tiled": 3e-4, "pruned": 8e-4, "sorted": 1.5e-3, "spe
 PAIR = {4: 2.2e-10, 8: 6.2e-10}
 FEATURE = {4: 3.5e-11, 8: 9e-11}
 SUM = {4: 1.5e-10, 8: 3e-10}
+# Kernels other than the Gaussian go through the weights of a tile: times as much, compact ones and Laplace.
+COMPACT, LAPLACE = 2.5, 5.0
 # In plain numpy.
 NUMPY_PAIR, NUMPY_FEATURE = 2e-8, 8e-9
 # Seconds of putting a row in order, and of looking at a box of 128 keys from a block of queries.
@@ -39,8 +41,8 @@ BOX = 2e-9
 # Seconds of a row on the sorted line, for each sum over it.
 LINE = 1.5e-7
 # Seconds of a row by waves in 1, 2 and 3 features, and of a wave of the fine grid, for each transform.
-WAVES = {1: 6e-8, 2: 1.5e-7, 3: 5e-7}
-WAVE = 1e-8
+WAVES = {1: 1.4e-7, 2: 5e-7, 3: 2.5e-6}
+WAVE = 2.5e-8
 # Waves vouch for a query with this much of all attention mass, over tol.
 FAINTEST = 2e-13
 # Waves of the fine grid: a gigabyte.
@@ -76,14 +78,22 @@ def candidates(sketch: Sketch) -> list[Candidate]:
     return sorted(found, key=lambda candidate: candidate.seconds)
 
 
+def estimate(sketch: Sketch, engine: str = "auto") -> float:
+    """Seconds that a named engine, or else the cheapest, would take on one core; infinite where nobody knows."""
+    return min((one.seconds for one in candidates(sketch) if engine in ("auto", one.engine)), default=inf)
+
+
 def _sums(sketch: Sketch) -> int:
     return 1 + moment_count(sketch.columns, sketch.width, sketch.degree)
 
 
 def _pair(sketch: Sketch) -> float:
     """Seconds of one pair in a compiled program."""
-    size = sketch.dtype.itemsize
-    return PAIR[size] + FEATURE[size] * sketch.width + SUM[size] * max(0, _sums(sketch) - 2)
+    size, score = sketch.dtype.itemsize, sketch.score
+    plain = PAIR[size] + FEATURE[size] * sketch.width + SUM[size] * max(0, _sums(sketch) - 2)
+    if not isinstance(score, Radial) or isinstance(score, Gaussian | Nearest):
+        return plain
+    return plain * (COMPACT if score.kernel.compact else LAPLACE)
 
 
 def _reference(sketch: Sketch) -> tuple[float, str]:
@@ -145,7 +155,8 @@ def _spectral(sketch: Sketch) -> tuple[float, str]:
     wide = [span for span in sketch.span if span > 0.0]
     r = max(len(wide), 1)
     share = prod(min(1.0, sqrt(2.0 * pi) / max(span, 1e-300)) for span in wide)
-    reach = sqrt(2.0 * -log(max(sketch.tol * share, 1e-300)))
+    # As far as the waves' noise, which is kept well below tol.
+    reach = sqrt(-2.0 * log(max(sketch.tol * share / (400.0 * r), 1e-17)))
     grid = prod(2.0 * (2.0 * ceil(reach * (span + 2.0 * reach) / (2.0 * pi)) + 1.0) for span in wide)
     if grid > FINEST:
         return inf, f"{grid:.1e} waves are too many"

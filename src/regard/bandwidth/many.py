@@ -1,8 +1,10 @@
-"""Learning from many rows: a batch of them as queries, and beyond that bags of rows.
+"""Learning from many rows: all of them where engines allow it, else a batch of them as queries, and then bags of rows.
 
-Looking at some rows only, against all rows as keys, is the same criterion with more noise: unbiased, and the batch is
-large enough that its optimum is that of all rows to a percent. Fewer *keys* are another matter: the best bandwidth of m
-rows is wider than that of n. It shrinks like n^(−1/(d + 4)), so what bags of m rows find is averaged and rescaled.
+Where one look at all rows costs little more than sorting them (``regard.costs``), a bag of rows says where to begin,
+and the walk goes on from there with every row, to the exact optimum. Elsewhere only some rows are looked at, against
+all rows as keys: the same criterion with more noise, unbiased, and the batch is large enough that its optimum is that
+of all rows to a percent. Fewer *keys* are another matter: the best bandwidth of m rows is wider than that of n. It
+shrinks like n^(−1/(d + 4)), so what bags of m rows find is averaged and rescaled.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.bandwidth.objective import Objective
-from regard.bandwidth.search import Progress, Search, learn
+from regard.bandwidth.search import Progress, Search, learn, refine
+from regard.costs import WAVY
 
 Array = NDArray[Any]
 
@@ -22,6 +25,10 @@ Array = NDArray[Any]
 BATCHED, BATCH = 20_000, 5_000
 # More rows than this: so many bags of so many rows are searched instead.
 BAGGED, BAGS, BAG = 200_000, 4, 20_000
+# Seconds a row, by the planner's estimate, up to which all rows are looked at; rows of the bag that comes first.
+QUICK, FIRST_BAG = 2e-6, 4_000
+# Share of its attention that a row may lose then, and what the walk has to gain to go on.
+EXACT, GAIN = 1e-9, 1e-9
 # Rows answered at the end where not all are.
 ANSWERED = 20_000
 # Share of its attention that a row may lose while searching.
@@ -38,21 +45,32 @@ def learn_from_many(
 ) -> Search:
     """As ``learn``; where rows are many from some of them, see above.
 
-    Up to 200,000 rows every row's left-out answer is computed at the end, beyond that those of 20,000 rows; the others
-    are NaN, and the criterion is the mean over the answered ones.
+    Where all rows are looked at, all are answered. Elsewhere up to 200,000 rows every row's left-out answer is computed
+    at the end, beyond that those of 20,000 rows; others are NaN, and the criterion is the mean over the answered ones.
 
-    *Cost*: that of ``learn`` with 5,000·n pairs for n² beyond 20,000 rows; with 4·5,000·20,000 beyond 200,000.
+    *Cost*: with all rows some 10 evaluations, each a few passes; elsewhere that of ``learn`` with 5,000·n pairs for n²
+    beyond 20,000 rows, with 4·5,000·20,000 beyond 200,000.
     """
     n = len(objective.rows)
     if n <= BATCHED or objective.criterion != "loo":
         return learn(objective, metric, ridge=ridge, progress=progress)
     rng = np.random.default_rng(seed)
+    if _few_features(objective, metric):
+        bag = learn(_bag(objective, rng, FIRST_BAG), metric, ridge=ridge, progress=progress)
+        first, every = _joined([bag], n / FIRST_BAG), replace(objective, tol=EXACT)
+        if not first.interrupted and every.seconds(first.w) <= QUICK * n:
+            return refine(every, metric, first, ridge=ridge, gain=GAIN, progress=progress)
     if n <= BAGGED:
         found = learn(_glance(objective, rng), metric, ridge=ridge, progress=progress)
         return _answered(objective, found, np.arange(n), BATCH)
-    bags = [learn(_glance(_bag(objective, rng), rng), metric, ridge=ridge, progress=progress) for _ in range(BAGS)]
+    bags = [learn(_glance(_bag(objective, rng, BAG), rng), metric, ridge=ridge, progress=progress) for _ in range(BAGS)]
     joined = _joined(bags, n / BAG)
     return _answered(objective, joined, np.sort(rng.choice(n, ANSWERED, replace=False)), BAGS * BATCH)
+
+
+def _few_features(objective: Objective, metric: str) -> bool:
+    """In many features, or with a matrix, no engine avoids the pairs."""
+    return objective.key.shape[1] <= WAVY and metric != "full"
 
 
 def _glance(objective: Objective, rng: np.random.Generator) -> Objective:
@@ -61,9 +79,10 @@ def _glance(objective: Objective, rng: np.random.Generator) -> Objective:
     return replace(objective, tol=ROUGH).looking_at(rows)
 
 
-def _bag(objective: Objective, rng: np.random.Generator) -> Objective:
+def _bag(objective: Objective, rng: np.random.Generator, size: int) -> Objective:
     """The objective of some of the rows, as if there were no others."""
-    kept = np.sort(rng.choice(len(objective.key), BAG, replace=False))
+    size = min(size, len(objective.key))
+    kept = np.sort(rng.choice(len(objective.key), size, replace=False))
     return replace(
         objective,
         key=objective.key[kept],
@@ -72,7 +91,7 @@ def _bag(objective: Objective, rng: np.random.Generator) -> Objective:
         counts=objective.counts[kept],
         repeated=None if objective.repeated is None else objective.repeated[kept],
         labels=objective.labels[kept],
-        rows=np.arange(BAG),
+        rows=np.arange(size),
     )
 
 

@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from regard.bandwidth.losses import LogLoss, Loss, SquaredError
 from regard.bandwidth.rules import checked_kernel, checked_weight, counts_repetitions
+from regard.costs import estimate
 from regard.local import Local, fit_local
 from regard.partial import Partial
 from regard.pooling import pool
@@ -143,6 +144,11 @@ class Objective:
     def size(self) -> float:
         """n, repetitions counted."""
         return float(self.counts.sum())
+
+    def seconds(self, w: ArrayLike) -> float:
+        """What the planner expects one look at this objective to cost, without its gradient."""
+        sketch = self._problem(RADIAL[self.kernel](w)).sketch()
+        return estimate(replace(sketch, degree=2 * self.degree), self.engine)
 
     def __call__(self, w: ArrayLike, ridge: float = 0.0, *, gradient: bool = False) -> Evaluation:
         """The objective at w (scalar, (d,) or (d, r)) and λ, with its gradient if asked for."""

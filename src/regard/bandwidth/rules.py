@@ -74,8 +74,11 @@ def checked_kernel(kernel: Any) -> str:
     return kernel
 
 
-def checked_weight(sample_weight: Any, rows: int) -> Array | None:
-    """Sample weights (rows,) in the dtype given (it says repetitions or importances), or None."""
+def checked_weight(sample_weight: Any, rows: int, *, all_zero: bool = False) -> Array | None:
+    """Sample weights (rows,) in the dtype given (it says repetitions or importances), or None.
+
+    ``all_zero`` says that there are other rows, so that none of these needs to count.
+    """
     if sample_weight is None:
         return None
     if isinstance(sample_weight, np.ma.MaskedArray):
@@ -93,7 +96,7 @@ def checked_weight(sample_weight: Any, rows: int) -> Array | None:
     if not np.isfinite(weight).all() or (weight < 0).any():
         row = int(np.flatnonzero(~np.isfinite(weight) | (weight < 0))[0])
         raise ValueError(f"sample_weight must be finite and not negative, got {weight[row]} in row {row}")
-    if not weight.any():
+    if not (all_zero or weight.any()):
         raise ValueError("sample_weight is zero for every row: nobody is left to attend to")
     return np.array(weight)
 

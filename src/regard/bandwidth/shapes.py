@@ -83,6 +83,12 @@ class Shape:
         scales = np.full(min(self.size, count), np.log(level))
         return np.concatenate([scales, np.zeros(self.size - len(scales))])
 
+    def parameters(self, w: Array) -> Array:
+        """Parameters of a w, one number or one per feature, that is not 0 in any active feature."""
+        if self.metric == "scalar":
+            return np.log(np.atleast_1d(w * self._common))[: self.size]
+        return np.asarray(np.log((w * self.spread)[self.active]))
+
     def turned(self, parameters: Array) -> tuple[Shape, Array]:
         """One w per feature as the start of a full matrix."""
         full = replace(self, metric="full")

@@ -157,7 +157,20 @@ def briefly(at: _At, x: Array, bounds: list[tuple[float, float]]) -> tuple[Array
     return by_gradient(at, x, bounds, SHORT)
 
 
-def by_secants(at: _At, x: Array, bounds: list[tuple[float, float]]) -> tuple[Array, float]:
+def closely(trail: Trail, gain: float) -> Walk:
+    """A walk for the neighbourhood of a minimum that ends where the next step would gain less than a share ``gain``."""
+    # Slopes of lines are dear where rows are many: those at the edges are summed pair by pair.
+    if KERNELS[trail.objective.kernel].staircase or trail.objective.degree:
+        return by_short_steps
+    options = {"ftol": gain, "gtol": 1e-12, "maxiter": 20, "maxls": 10}
+
+    def walk(at: _At, x: Array, bounds: list[tuple[float, float]]) -> tuple[Array, float]:
+        return by_secants(at, x, bounds, gain) if len(x) == 1 else by_gradient(at, x, bounds, options)
+
+    return walk
+
+
+def by_secants(at: _At, x: Array, bounds: list[tuple[float, float]], gain: float = LEAST_GAIN) -> tuple[Array, float]:
     """One parameter, to where its slope changes sign: steps by secants of the slope, kept between two signs."""
     (low, high) = bounds[0]
     here, (value, slope) = float(x[0]), at(x, True)
@@ -171,7 +184,7 @@ def by_secants(at: _At, x: Array, bounds: list[tuple[float, float]]) -> tuple[Ar
         there = float(np.clip(here + step, low, high))
         if there in (low, high) and there not in bounds[0]:
             there = 0.5 * (low + high)
-        if abs(g * (there - here)) <= LEAST_GAIN * abs(value):
+        if abs(g * (there - here)) <= gain * abs(value):
             break
         new, slope = at(np.array([there]), True)
         bend = (float(slope[0]) - g) / (there - here)

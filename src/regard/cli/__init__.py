@@ -1,4 +1,4 @@
-"""The command ``regard``: fit, predict, attend, diagnose, tour and play. It parses, calls the library and prints.
+"""The command ``regard``: fit, predict, attend, diagnose, tour, play, bench. It parses, calls the library and prints.
 
 Results go to standard output or to the file named by ``--out``; all else (summaries, progress, warnings, errors)
 goes to standard error, errors as one line that starts with ``regard:``. Exit codes:

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from regard import __version__
-from regard.cli import attend, diagnose, fit, play, predict, tour, translate
+from regard.cli import attend, bench, diagnose, fit, play, predict, tour, translate
 from regard.cli.console import say
 
 EXIT_CODES = (
@@ -38,6 +38,7 @@ app.command("attend", epilog=EXIT_CODES)(attend.command)
 app.command("diagnose", epilog=EXIT_CODES)(diagnose.command)
 app.command("tour", epilog=EXIT_CODES)(tour.command)
 app.command("play", epilog=EXIT_CODES)(play.command)
+app.command("bench", epilog=EXIT_CODES)(bench.command)
 app.add_typer(translate.app, name="translate")
 
 # Newer typers carry their own click, older ones import it; this is the base of all usage errors in either.

@@ -74,18 +74,24 @@ class Asked(NamedTuple):
     now: Callable[[str], None]  # changes the text beside the spinner
 
 
-@contextmanager
-def asking(model: str, data: str, out: str, *, force: bool) -> Iterator[Asked]:
-    """A model and a table for it, read once it is sure that the answer can go to ``out``; a spinner turns meanwhile."""
-    from regard.data import read_table
+def loaded(model: str, data: str, out: str, *, force: bool) -> Saved:
+    """A model for a table, read once it is sure that the answer can go to ``out``."""
     from regard.data.formats import check_table_output
     from regard.store import load_with_metadata
 
     check_table_output(out, force=force)
     check_distinct(out, model, data)
-    with working(f"Reading {model}") as now:
-        saved = load_with_metadata(model)
-        now(f"Reading {data}")
+    with working(f"Reading {model}"):
+        return load_with_metadata(model)
+
+
+@contextmanager
+def asking(model: str, data: str, out: str, *, force: bool) -> Iterator[Asked]:
+    """A model as ``loaded``, and a whole table for it; a spinner turns meanwhile."""
+    from regard.data import read_table
+
+    saved = loaded(model, data, out, force=force)
+    with working(f"Reading {data}") as now:
         yield Asked(saved, queries(saved, read_table(data)), now)
 
 

@@ -1,9 +1,9 @@
-"""A bar while a model learns, through scikit-learn's callbacks; on a terminal only."""
+"""A bar while a model learns, through scikit-learn's callbacks, or walks through a table; on a terminal only."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
 from typing import Any
@@ -66,6 +66,24 @@ def learning(model: Any, what: str) -> Iterator[None]:
             yield
         finally:
             model.set_callbacks()
+
+
+@contextmanager
+def walking(what: str, *, quiet: bool = False) -> Iterator[Callable[[float | None, int], None]]:
+    """A bar while a table is walked through; tell it the share of the table done, None if not known, and the rows."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield lambda _share, _rows: None
+        return
+    with bar_on(console) as bar:
+        task = bar.add_task(clean(what), total=None, told="")
+
+        def walk(share: float | None, rows: int) -> None:
+            bar.update(task, total=None if share is None else 1.0, completed=share or 0.0, told=f"{rows:,} rows")
+
+        yield walk
 
 
 def bar_on(console: Any) -> Any:

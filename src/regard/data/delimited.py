@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, BinaryIO
 
@@ -66,16 +67,25 @@ def read_delimited(stream: BinaryIO, delimiter: str, source: str, cap: int) -> T
 
     *Cost*: about 5 s and twice the text's size for ten million cells.
     """
-    with io.BufferedReader(Capped(stream, cap, source), 1 << 20) as buffered:
+    return next(_read(Capped(stream, cap, source), delimiter, source, cap, sys.maxsize))
+
+
+def delimited_batches(stream: BinaryIO, delimiter: str, source: str, cap: int, rows: int) -> Iterator[Table]:
+    """The same as Tables of at most ``rows`` rows, read when asked for; ``cap`` is for each of them."""
+    return _read(Capped(stream, sys.maxsize, source), delimiter, source, cap, rows)
+
+
+def _read(capped: Capped, delimiter: str, source: str, cap: int, rows: int) -> Iterator[Table]:
+    with io.BufferedReader(capped, 1 << 20) as buffered:
         lines = lines_of(buffered, source)
         reader = csv.reader(lines, delimiter=delimiter, strict=True)
         try:
-            return _table(reader, source, cap)
+            yield from _tables(reader, source, cap, rows)
         except csv.Error as reason:
             raise TableError(f"{source}: line {reader.line_num}: {_advice(str(reason))}") from None
 
 
-def _table(reader: Any, source: str, cap: int) -> Table:
+def _tables(reader: Any, source: str, cap: int, rows: int) -> Iterator[Table]:
     header = next(reader, None)
     if header is None:
         raise TableError(f"{source}: is empty")
@@ -83,21 +93,33 @@ def _table(reader: Any, source: str, cap: int) -> Table:
     if not any(names):
         raise TableError(f"{source}: line 1 is blank where the column names should be")
     check_names(names, source)
+    checked, first = _checked(reader, len(names), source), 0
+    while (table := _table(islice(checked, rows), names, source, cap, first)) is not None:
+        first += len(table)
+        yield table
+        del table  # or it would be there still while the next one is read
+    if not first:
+        raise TableError(f"{source}: has a header but no rows")
+
+
+def _table(rows: Iterator[list[str]], names: list[str], source: str, cap: int, first: int) -> Table | None:
+    """The rows as a Table, ``first`` rows into the file; None if there are none left."""
     blocks: list[list[str]] = [[] for _ in names]
-    rows = 0
-    for block in _blocks(_checked(reader, len(names), source)):
-        rows += len(block)
-        if rows * len(names) * 8 > cap:
-            raise too_large(source, cap)
+    count = size = 0
+    for block in _blocks(rows):
+        count += len(block)
         for kept, cells in zip(blocks, zip(*block, strict=True), strict=True):
             kept.append(_JOINT.join(cells))
-    if not rows:
-        raise TableError(f"{source}: has a header but no rows")
+            size += len(kept[-1])
+        if max(count * len(names) * 8, size) > cap:
+            raise too_large(source, cap)
+    if not count:
+        return None
     columns: dict[str, Array] = {}
     for name, kept in zip(names, blocks, strict=True):
         columns[name] = _column(kept)
         kept.clear()
-    return Table(tuple(names), columns, source)
+    return Table(tuple(names), columns, source, first)
 
 
 def lines_of(stream: io.BufferedReader[Capped], source: str) -> Iterator[str]:
@@ -191,23 +213,27 @@ def _as_numbers(blocks: list[str]) -> Array | None:
     return out.astype(np.int64) if whole and np.abs(out).max() < _EXACT else out
 
 
-def write_delimited(table: Table, stream: BinaryIO, delimiter: str) -> None:
+def write_delimited(tables: Iterable[Table], stream: BinaryIO, delimiter: str) -> None:
     """Write header and rows as UTF-8; numbers in their shortest exact form, missing ones as empty cells."""
     text = io.StringIO(newline="")
-    columns = [table.columns[name] for name in table.names]
-    # The standard writer leaves a lone carriage return bare, which nobody can read back.
-    texts = (column for column in columns if column.dtype == object)
-    if any("\r" in cell for column in (table.names, *texts) for cell in column):
-        writer = csv.writer(text, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    else:
-        writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
-    writer.writerow(table.names)
-    for start in range(0, len(table), _BLOCK_ROWS):
-        writer.writerows(zip(*(_cells(column[start : start + _BLOCK_ROWS]) for column in columns), strict=True))
+    for number, table in enumerate(tables):
+        columns = [table.columns[name] for name in table.names]
+        # The standard writer leaves a lone carriage return bare, which nobody can read back.
+        texts = (column for column in columns if column.dtype == object)
+        bare = any("\r" in cell for column in (table.names, *texts) for cell in column)
+        writer = csv.writer(
+            text, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC if bare else csv.QUOTE_MINIMAL
+        )
+        if not number:
+            writer.writerow(table.names)
+        for start in range(0, len(table), _BLOCK_ROWS):
+            writer.writerows(zip(*(_cells(column[start : start + _BLOCK_ROWS]) for column in columns), strict=True))
+            _write_all(stream, text.getvalue().encode("utf-8"))
+            text.seek(0)
+            text.truncate()
         _write_all(stream, text.getvalue().encode("utf-8"))
         text.seek(0)
         text.truncate()
-    _write_all(stream, text.getvalue().encode("utf-8"))
 
 
 def _write_all(stream: BinaryIO, data: bytes) -> None:

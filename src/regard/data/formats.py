@@ -5,17 +5,21 @@ from __future__ import annotations
 import gzip
 import sys
 import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from regard.data.delimited import read_delimited, too_large, write_delimited
+from regard.data.delimited import delimited_batches, read_delimited, too_large, write_delimited
 from regard.data.files import PathLike, atomic_write, check_output, open_regular
-from regard.data.parquet import read_parquet, write_parquet
+from regard.data.parquet import parquet_batches, read_parquet, write_parquet
 from regard.data.table import Table, TableError
 
 # The most bytes a table may hold once decoded. A small file can unpack to any size; a table larger than this
 # wants tools of another kind.
 MAX_BYTES = 1 << 31
+# Rows of a batch unless told otherwise: enough that work outweighs the overhead, few enough for any machine.
+ROWS = 1 << 16
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 
@@ -36,25 +40,89 @@ def read_table(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Table:
     line; every row has the header's length. Only regular files are read.
     """
     if str(path) == "-":
-        if sys.stdin is None:
-            raise TableError("standard input is closed")
-        return read_delimited(sys.stdin.buffer, ",", "standard input", max_bytes)
+        return read_delimited(_standard_input(), ",", "standard input", max_bytes)
     path = Path(path)
     with open_regular(path, TableError) as file:
         ending, zipped = _ending(path)
         if path.stat().st_size > max_bytes:
             raise too_large(str(path), max_bytes)
         if ending == ".parquet":
-            if not path.stat().st_size:
-                raise TableError(f"{path}: is empty")
-            return read_parquet(path, str(path), max_bytes)
-        if not zipped:
-            return read_delimited(file, _DELIMITERS[ending], str(path), max_bytes)
-        try:
-            with gzip.GzipFile(fileobj=file, mode="rb") as unzipped:
-                return read_delimited(cast(BinaryIO, unzipped), _DELIMITERS[ending], str(path), max_bytes)
-        except (gzip.BadGzipFile, EOFError, zlib.error) as reason:
-            raise TableError(f"{path}: is not a whole gzip file ({reason})") from None
+            return read_parquet(_filled(path), str(path), max_bytes)
+        with _unzipped(file, zipped, path) as stream:
+            return read_delimited(stream, _DELIMITERS[ending], str(path), max_bytes)
+
+
+def read_batches(
+    path: PathLike,
+    *,
+    rows: int = ROWS,
+    max_bytes: int = MAX_BYTES,
+    progress: Callable[[float], None] | None = None,
+) -> Iterator[Table]:
+    """The table in a file of any size, as tables of at most ``rows`` rows, each read when it is asked for.
+
+    Parameters
+    ----------
+    path : as in ``read_table``.
+    rows : of a batch, at least 1.
+    max_bytes : refuse a batch that decodes to more than this.
+    progress : told the share of the file that was read when a batch is ready, where the file's size is known.
+
+    Returns
+    -------
+    An iterator of Tables. A column may be numbers in one and text in another, if that is how its cells are; ask by
+    ``numbers`` and ``matrix``. Errors count rows from the beginning of the file, and come when their batch does.
+
+    *Cost*: memory for one batch; of a Parquet file for one row group too.
+    """
+    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
+        raise ValueError(f"rows must be a whole number of at least 1, got {rows!r}")
+    tell = progress or (lambda _: None)
+    if str(path) == "-":
+        return delimited_batches(_standard_input(), ",", "standard input", max_bytes, rows)
+    return _file_batches(Path(path), rows, max_bytes, tell)
+
+
+def _file_batches(path: Path, rows: int, cap: int, tell: Callable[[float], None]) -> Iterator[Table]:
+    with open_regular(path, TableError) as file:
+        ending, zipped = _ending(path)
+        if ending == ".parquet":
+            count, tables = parquet_batches(_filled(path), str(path), cap, rows)
+            for table in tables:
+                tell((table.first + len(table)) / count)
+                yield table
+                del table
+            return
+        size = max(path.stat().st_size, 1)
+        with _unzipped(file, zipped, path) as stream:
+            for table in delimited_batches(stream, _DELIMITERS[ending], str(path), cap, rows):
+                tell(file.tell() / size)
+                yield table
+                del table
+
+
+def _standard_input() -> BinaryIO:
+    if sys.stdin is None:
+        raise TableError("standard input is closed")
+    return sys.stdin.buffer
+
+
+def _filled(path: Path) -> Path:
+    if not path.stat().st_size:
+        raise TableError(f"{path}: is empty")
+    return path
+
+
+@contextmanager
+def _unzipped(file: BinaryIO, zipped: bool, path: Path) -> Iterator[BinaryIO]:
+    if not zipped:
+        yield file
+        return
+    try:
+        with gzip.GzipFile(fileobj=file, mode="rb") as unzipped:
+            yield cast(BinaryIO, unzipped)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as reason:
+        raise TableError(f"{path}: is not a whole gzip file ({reason})") from None
 
 
 def write_table(table: Table, path: PathLike, *, force: bool = False) -> None:
@@ -63,23 +131,32 @@ def write_table(table: Table, path: PathLike, *, force: bool = False) -> None:
     An existing file or link is refused unless ``force``; "-" is standard output as CSV. Reading it back gives the
     same numbers to the last bit. Text is written as it is: mind spreadsheets, which run cells that start with ``=``.
     """
+    write_batches([table], path, force=force)
+
+
+def write_batches(tables: Iterable[Table], path: PathLike, *, force: bool = False) -> None:
+    """Write tables of the same columns one below the other, as ``write_table`` would write them in one piece.
+
+    They are asked for one by one, and the file appears after the last, whole or not at all; what ``tables`` raises
+    passes on. Standard output gets each as it comes.
+    """
     if str(path) == "-":
         if sys.stdout is None:
             raise TableError("standard output is closed")
-        write_delimited(table, sys.stdout.buffer, ",")
+        write_delimited(tables, sys.stdout.buffer, ",")
         sys.stdout.buffer.flush()
         return
     path = Path(path)
     ending, zipped = _ending(path)
     with atomic_write(path, force=force, error=TableError) as file:
         if ending == ".parquet":
-            write_parquet(table, file, str(path))
+            write_parquet(tables, file, str(path))
         elif zipped:
             # No name and no time inside: the same table gives the same bytes.
             with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as zipper:
-                write_delimited(table, cast(BinaryIO, zipper), _DELIMITERS[ending])
+                write_delimited(tables, cast(BinaryIO, zipper), _DELIMITERS[ending])
         else:
-            write_delimited(table, file, _DELIMITERS[ending])
+            write_delimited(tables, file, _DELIMITERS[ending])
 
 
 def check_table_output(path: PathLike, *, force: bool) -> None:

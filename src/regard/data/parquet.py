@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
 
 from regard.data.delimited import too_large
@@ -11,36 +14,77 @@ from regard.data.table import Table, TableError, from_dataframe
 
 def read_parquet(path: Path, source: str, cap: int) -> Table:
     """A Table from a Parquet file whose decoded size is at most ``cap`` bytes."""
+    _, tables = parquet_batches(path, source, cap, None)
+    return next(tables)
+
+
+def parquet_batches(path: Path, source: str, cap: int, rows: int | None) -> tuple[int, Iterator[Table]]:
+    """How many rows the file has, and its Tables of at most ``rows`` rows (None: all), decoded when asked for.
+
+    ``cap`` is for each of them. *Cost*: a row group is decompressed again for every batch that it spans, which
+    is little unless groups are far larger than batches; memory a batch and a row group.
+    """
     polars = _polars(source)
     # Without these a name could be read as a pattern or a folder of partitions.
     lazy = polars.scan_parquet(path.resolve(), glob=False, hive_partitioning=False)
-    try:
+    with _readable(polars, source):
         schema = lazy.collect_schema()
         for name, dtype in schema.items():
             if dtype.is_nested() or dtype == polars.Binary:
                 raise TableError(
                     f"{source}: column {name!r} has type {dtype}; only numbers, booleans, text and dates are read"
                 )
-        rows = int(lazy.select(polars.len()).collect().item())
-        # Few bytes on disk can stand for a billion equal numbers.
-        if rows * max(len(schema), 1) * 8 > cap:
+        count = int(lazy.select(polars.len()).collect().item())
+    most = count if rows is None else min(rows, count)
+    # Few bytes on disk can stand for a billion equal numbers.
+    if most * max(len(schema), 1) * 8 > cap:
+        raise too_large(source, cap)
+    return count, _tables(polars, lazy, source, cap, range(0, max(count, 1), max(most, 1)))
+
+
+def _tables(polars: Any, lazy: Any, source: str, cap: int, starts: range) -> Iterator[Table]:
+    for start in starts:
+        with _readable(polars, source):
+            frame = lazy.slice(start, starts.step).collect()
+        if sum(_text_bytes(polars, series) for series in frame) > cap:
             raise too_large(source, cap)
-        frame = lazy.collect()
+        table = from_dataframe(frame, source, start)
+        del frame
+        yield table
+        del table  # or it would be there still while the next one is read
+
+
+@contextmanager
+def _readable(polars: Any, source: str) -> Iterator[None]:
+    try:
+        yield
     except polars.exceptions.PolarsError as reason:
         raise TableError(f"{source}: is not a Parquet file we can read ({_first_line(reason)})") from None
-    if sum(_text_bytes(polars, series) for series in frame) > cap:
-        raise too_large(source, cap)
-    return from_dataframe(frame, source)
 
 
-def write_parquet(table: Table, stream: BinaryIO, source: str) -> None:
-    """Write the table as Parquet."""
+def write_parquet(tables: Iterable[Table], file: BinaryIO, source: str) -> None:
+    """Write the tables as one Parquet file, which has a name on the disk.
+
+    Several are written beside it first, one by one, and joined in the end: Parquet is written from a whole only.
+    """
     polars = _polars(source)
+    with TemporaryDirectory(prefix=".regard-", suffix=".part", dir=Path(file.name).parent) as folder:
+        parts: list[Path] = []
+        for table in tables:
+            parts.append(Path(folder) / f"{len(parts)}.parquet")
+            _frame(polars, table).write_parquet(parts[-1])
+        if len(parts) == 1:
+            file.write(parts[0].read_bytes())
+        else:
+            polars.scan_parquet(parts, glob=False, hive_partitioning=False).sink_parquet(file.name)
+
+
+def _frame(polars: Any, table: Table) -> Any:
     columns = {
         name: polars.Series(name, column.tolist(), polars.String) if column.dtype == object else column
         for name, column in ((name, table.columns[name]) for name in table.names)
     }
-    polars.DataFrame(columns).write_parquet(stream)
+    return polars.DataFrame(columns)
 
 
 def _text_bytes(polars: Any, series: Any) -> int:

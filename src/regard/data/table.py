@@ -43,6 +43,7 @@ class Table:
     names: tuple[str, ...]
     columns: Mapping[str, Array]  # name → (rows,), int64, float64 or object of str
     source: str = "table"  # how errors call it
+    first: int = 0  # rows before this one, where it is a part of a longer table
 
     def __post_init__(self) -> None:
         if len(set(self.names)) != len(self.names) or set(self.names) != set(self.columns):
@@ -97,8 +98,8 @@ class Table:
         return column
 
     def error(self, row: int, name: str, what: str) -> TableError:
-        """The error for one cell; ``row`` counts from 0 here and from 1 in the message."""
-        return TableError(f"{self.source}: row {row + 1}, column {name!r}: {what}")
+        """The error for one cell; ``row`` counts from 0 in this part, and from 1 of the whole table in the message."""
+        return TableError(f"{self.source}: row {self.first + row + 1}, column {name!r}: {what}")
 
     def _not_numbers(self, name: str, column: Array) -> TableError:
         row = next(row for row, cell in enumerate(column) if not is_finite_number(cell))
@@ -117,10 +118,11 @@ def is_finite_number(cell: str) -> bool:
     return PLAIN_NUMBER.fullmatch(cell) is not None and abs(float(cell)) < float("inf")
 
 
-def from_dataframe(frame: Any, source: str = "dataframe") -> Table:
+def from_dataframe(frame: Any, source: str = "dataframe", first: int = 0) -> Table:
     """A Table from a dataframe of any library narwhals knows (pandas, polars, pyarrow, …).
 
     Integers stay integers unless cells are missing; booleans become 0 and 1; text, categories and dates become text.
+    ``first`` counts the rows before it, where it is a part of a longer table.
 
     >>> import pandas
     >>> from_dataframe(pandas.DataFrame({"x": [1, 2]})).matrix(["x"]).tolist()
@@ -139,7 +141,7 @@ def from_dataframe(frame: Any, source: str = "dataframe") -> Table:
     if not len(eager):
         raise TableError(f"{source}: has columns but no rows")
     columns = {str(name): _array(nw, eager[name], str(name), source) for name in names}
-    return Table(tuple(map(str, names)), columns, source)
+    return Table(tuple(map(str, names)), columns, source, first)
 
 
 def _array(nw: Any, series: Any, name: str, source: str) -> Array:

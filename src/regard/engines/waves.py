@@ -32,6 +32,8 @@ FINEST = 1 << 26
 UPSAMPLING = 2.0
 FINEST_EPS = 1e-14
 UNIT = 2.0**-53
+# Grid points per feature that a point is spread over; steps from which on a second thread works more than it waits.
+SPREAD, SHORT = 15, 1 << 23
 # How far below the tolerance the noise is for a query of average mass: so much lighter ones are still vouched for.
 MARGIN = 0.02
 
@@ -90,7 +92,9 @@ class Waves:
     def _plan(self, kind: int, angles: list[Array], eps: float, threads: int) -> Any:
         import finufft  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
-        sign = -1 if kind == 1 else 1
+        sign, r = (-1 if kind == 1 else 1), len(self.counts)
+        if len(angles[0]) * SPREAD**r + prod(self.counts) * UPSAMPLING**r < SHORT:
+            threads = 1
         plan = finufft.Plan(kind, self.counts, 1, eps, sign, nthreads=threads, upsampfac=UPSAMPLING)
         plan.setpts(*angles)
         return plan

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from regard.estimators.base import Array, KeyPoolingRegressor
+from regard.estimators.appending import AppendingRegressor
+from regard.estimators.base import Array
 from regard.estimators.inputs import query_array
 from regard.scores import Gaussian, Radial
 
 
-class AveragePoolingRegressor(KeyPoolingRegressor):
+class AveragePoolingRegressor(AppendingRegressor):
     """The weighted mean of y, whatever X is: attention that ignores the query.
 
     predict(x) = Σ sample_weight · y / Σ sample_weight. The baseline that every other estimator should beat.

@@ -52,10 +52,11 @@ def query_array(estimator: Any, X: Any) -> Array:
     return np.asarray(query)
 
 
-def training_arrays(estimator: Any, X: Any, y: Any, *, labels: bool) -> tuple[Array, Array]:
+def training_arrays(estimator: Any, X: Any, y: Any, *, labels: bool, again: bool = False) -> tuple[Array, Array]:
     """X of ``fit`` as keys (K, d), and y as numbers (K,) or (K, P) of the same dtype, or as labels (K,).
 
-    Both are copies: what happens to X and y later does not change a fitted estimator.
+    Both are copies: what happens to X and y later does not change a fitted estimator. ``again``: X is checked against
+    what an earlier ``fit`` saw.
     """
     plain, named = _table(X), _frame("X", X) is not None
     target = y if y is None else _labels(y) if labels else _plain("y", y)
@@ -67,10 +68,10 @@ def training_arrays(estimator: Any, X: Any, y: Any, *, labels: bool) -> tuple[Ar
         checked_range("y", target)
     options = {"dtype": FLOATS, "multi_output": not labels, "y_numeric": not labels}
     if named and target is not None:
-        validate_data(estimator, X, skip_check_array=True)
+        validate_data(estimator, X, skip_check_array=True, reset=not again)
         key, target = check_X_y(plain, target, estimator=estimator, **options)
     else:
-        key, target = validate_data(estimator, plain, target, **options)
+        key, target = validate_data(estimator, plain, target, reset=not again, **options)
     key = np.array(key, order="C")
     if labels:
         check_classification_targets(target)

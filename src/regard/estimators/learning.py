@@ -60,10 +60,14 @@ class LearningClassifier(CallbackSupportMixin, ClassifierMixin, KeyPooling):  # 
         self. *Cost*: O(K·d) with a bandwidth given; learning takes some 50 to 200 passes of O(K²·(d + classes)) each,
         see the class. Ctrl-C keeps the best so far, once there is one.
         """
+        return self._fit(X, y, sample_weight, groups, None)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any, classes: Array | None) -> Self:
+        """``fit``, with ``classes`` where they are known before the rows of all of them are."""
         self._check_parameters()
         key, labels = training_arrays(self, X, y, labels=True)
         weight = checked_weight(sample_weight, len(key))
-        classes, number = numbered(labels, weight)
+        classes, number = numbered(labels, weight, classes)
         self._learn(key, number, weight, groups, classes=len(classes))
         self.classes_ = classes
         return self

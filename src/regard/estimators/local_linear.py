@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from regard.bandwidth import Width
+from regard.estimators.appending import AppendingRegressor
 from regard.estimators.base import Array
 from regard.estimators.kernel_pooling import KernelPooling, checked_ridge
 from regard.estimators.learning import LearningRegressor
 
 
-class LocalLinearRegressor(LearningRegressor, KernelPooling):
+class LocalLinearRegressor(LearningRegressor, AppendingRegressor, KernelPooling):
     """The height of a line fitted to the training rows around x, near ones counting most.
 
     predict(x) = a of the least Σ_k α_k (y_k − a − b·(x_k − x))² + λ‖b/w‖², α = softmax of the score, w = 1/bandwidth

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from regard.estimators.appending import AppendingClassifier, AppendingRegressor
 from regard.estimators.base import Array
 from regard.estimators.classes import onehot
 from regard.estimators.inputs import query_array
 from regard.estimators.kernel_pooling import KernelPooling
-from regard.estimators.learning import LearningClassifier, LearningRegressor
+from regard.estimators.learning import LearningRegressor
 
 
-class NadarayaWatsonRegressor(LearningRegressor, KernelPooling):
+class NadarayaWatsonRegressor(LearningRegressor, AppendingRegressor, KernelPooling):
     """A weighted average of y in which near training rows count most.
 
     predict(x) = Σ_k K(‖w∘(x − x_k)‖) y_k / Σ_k K(‖w∘(x − x_k)‖), w = 1/bandwidth
@@ -63,7 +64,7 @@ class NadarayaWatsonRegressor(LearningRegressor, KernelPooling):
     """
 
 
-class NadarayaWatsonClassifier(LearningClassifier, KernelPooling):
+class NadarayaWatsonClassifier(AppendingClassifier, KernelPooling):
     """Class probabilities: the share of attention that the training rows of each class hold.
 
     P(class c | x) = Σ_{k: y_k = c} K(‖w∘(x − x_k)‖) / Σ_k K(‖w∘(x − x_k)‖), w = 1/bandwidth
