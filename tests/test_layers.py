@@ -32,7 +32,7 @@ LEVELS = [
     {"costs"},
     {"lines"},
     {"problem"},
-    {"labels"},
+    {"labels", "progress"},
     {"partial"},
     {"scores"},
     {"kernels"},

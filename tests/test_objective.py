@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from generators import ENGINES
+from regard.bandwidth.loo import loo_objective
 from regard.bandwidth.losses import LogLoss, SquaredError
-from regard.bandwidth.objective import CRITERIA, Objective, loo_objective
+from regard.bandwidth.objective import CRITERIA, Objective
 from regard.scores import RADIAL, Boxcar, DotProduct, Gaussian, Nearest, Tricube
 
 every_engine = pytest.mark.parametrize("engine", ENGINES)

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from generators import ENGINES
-from regard.bandwidth.objective import Objective, loo_objective
+from regard.bandwidth.loo import loo_objective
+from regard.bandwidth.objective import Objective
 from regard.bandwidth.search import learn
 from regard.local import fit_local
 from regard.problem import build

@@ -35,6 +35,7 @@ _PUBLIC = {
     "load": "regard.store",
     "report": "regard.reporting",
     "save": "regard.store",
+    "watching": "regard.progress",
 }
 _MODULES = ("bandwidth", "data", "nn", "plot", "scores", "seq2seq")
 

@@ -4,6 +4,7 @@ which engine?
   a name was given            → that engine, and no other (a named engine never falls back)
   at most ``SMALL`` pairs,
     fewer for lines           → reference   plain numpy beats waking the compiled programs
+  at most ``BRIEF`` pairs     → tiled       done before anybody could tell what else would be faster
   otherwise                   → the cheapest that takes the problem, by the estimates of ``regard.costs``;
                                 pruned for tiled wherever it cannot cost a tenth more: rows may lie in clumps
 
@@ -17,11 +18,13 @@ from dataclasses import dataclass
 from math import inf
 
 from regard.costs import Candidate, candidates, order_cost
-from regard.problem import SMALL, Sketch, moment_count
+from regard.problem import BRIEF, Sketch, moment_count
 from regard.scores import Nearest, Radial, Score
 
 ENGINES = ("reference", "tiled", "pruned", "sorted", "spectral", "fused")
 
+# Up to here one numpy pass takes about a millisecond, and its gradient two.
+SMALL = 1 << 13
 # How much more than tiled pruned may cost where nothing can be skipped, as a share.
 CLOSE = 0.1
 # Pairs one job of the tiled engine handles: long enough to hide the dispatch, short enough for Ctrl-C.
@@ -116,6 +119,8 @@ def plan(sketch: Sketch, engine: str = "auto", threads: int = 1) -> Plan:
 def _choose(sketch: Sketch) -> tuple[str, str, tuple[Candidate, ...]]:
     if sketch.pairs * (1 + moment_count(1, sketch.width, sketch.degree)) <= 2 * SMALL:
         return "reference", f"{sketch.pairs:,} pairs are few enough for plain numpy", ()
+    if sketch.pairs <= BRIEF:
+        return "tiled", f"{sketch.pairs:,} pairs, exact and compiled, are done at once", ()
     found = candidates(sketch)
     best, by_name = found[0], {one.engine: one for one in found}
     if best.engine == "tiled" and by_name["pruned"].seconds < inf and order_cost(sketch) <= CLOSE * best.seconds:

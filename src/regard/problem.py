@@ -23,8 +23,8 @@ from regard.scores import Additive, Radial, Score
 
 Array = NDArray[Any]
 
-# Pairs up to which plain numpy takes about a millisecond, and it pays to know nothing more about them.
-SMALL = 1 << 13
+# Pairs up to which no engine takes longer than a millisecond, and it does not pay to know more about them.
+BRIEF = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Problem:
     rough: bool = False  # moments of degree 2 may be single precision all the way: enough to search by
 
     def sketch(self) -> Sketch:
-        worth = self.query.shape[0] * self.key.shape[0] > SMALL
+        worth = self.query.shape[0] * self.key.shape[0] > BRIEF
         return Sketch(
             queries=self.query.shape[0],
             keys=self.key.shape[0],

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from regard import engines
 from regard.arrays import as_numpy
+from regard.costs import estimate
 from regard.partial import Partial, empty
 from regard.planner import plan
 from regard.problem import Adjoint, Gradients, Problem, moment_count
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from regard.engines.sweep import Sweep
 
 Array = NDArray[Any]
+
+# Seeing all pairs once for a value and its slope is as good as seeing this share of them for one after the other.
+SWEPT = 5.0
 
 
 class Ran(NamedTuple):
@@ -87,11 +91,14 @@ def run_sweep(problem: Problem, engine: str, own: Array, staying: Array | None =
     ``own`` (Q,) are the queries' own values, ``staying`` (Q,) masses of copies of theirs that are not among the keys.
     None: ask ``run_moments`` and ``run_pullback`` at every w; so does whoever names the reference engine.
     """
-    step = plan(problem.sketch(), engine, available_threads()).steps[0]
+    sketch = problem.sketch()
+    step = plan(sketch, engine, available_threads()).steps[0]
     if step.engine == "reference" and engine == "auto":
         from regard.engines.few import few
 
         return few(problem, own, staying)
+    if step.engine == "pruned" and engine == "auto" and estimate(sketch, "tiled") <= SWEPT * estimate(sketch, "pruned"):
+        step = plan(sketch, "tiled", available_threads()).steps[0]
     if step.engine != "tiled":
         return None
     from regard.engines.sweep import sweep

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from regard.bandwidth.loo import loo_objective
 from regard.bandwidth.many import learn_from_many
-from regard.bandwidth.objective import CRITERIA, Objective, loo_objective
+from regard.bandwidth.objective import CRITERIA, Objective
 from regard.bandwidth.plugin import plugin
 from regard.bandwidth.recipe import follow_the_notes
 from regard.bandwidth.rules import RULES, scott, silverman

@@ -328,37 +328,6 @@ class Objective:
         return float(value), loss.gradient / loss.value, by_freedom * self.counts * own
 
 
-def loo_objective(
-    X: ArrayLike,
-    y: ArrayLike,
-    score: Radial,
-    *,
-    sample_weight: ArrayLike | None = None,
-    groups: ArrayLike | None = None,
-) -> float:
-    """Mean squared error of predicting every row from all others.
-
-    mean_i (y_i − f_{−i}(x_i))²; with several outputs each is divided by its variance and they are averaged.
-
-    Parameters
-    ----------
-    X : (n, d), y : (n,) or (n, P), score : a radial score of ``regard.scores``
-    sample_weight : (n,): integers are repetitions, of which one leaves; floats importances, and the row leaves whole
-    groups : (n,) integers; rows of one group do not see each other
-
-    *Empty rows*: answered by the nearest other row. *Cost*: O(n²·d) time, O(n) memory and a tile.
-
-    >>> round(loo_objective([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0], Gaussian(0.0)), 12)
-    1.5
-    """
-    if not isinstance(score, Radial) or isinstance(score, Nearest):
-        raise TypeError(f"score must be a radial score of regard.scores such as Gaussian(w=1.0), got {score!r}")
-    width = matrix("X", X).shape[1]
-    score.check(width, width)
-    objective = Objective.of(X, y, kernel=score.kernel.name, sample_weight=sample_weight, groups=groups)
-    return objective.in_units_of_y(objective(score.w).value)
-
-
 def _check_degree(degree: int, key: Array) -> None:
     if degree not in (0, 1):
         raise ValueError(f"degree must be 0 (means) or 1 (lines), got {degree!r}")

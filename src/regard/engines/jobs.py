@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from regard.planner import Step
 from regard.problem import Problem
+from regard.progress import Told, watcher
 
 Job = TypeVar("Job")
 
@@ -31,27 +32,37 @@ def jobs_of(count: int, problem: Problem, step: Step, lanes: int) -> list[tuple[
 
 def each(run: Callable[[Job], Any], jobs: Sequence[Job], threads: int) -> list[Any]:
     """Results of all jobs, in their order; the calling thread works too. Ctrl-C drops the jobs not yet begun."""
+    told = watcher()
     if threads == 1 or len(jobs) < 2:
-        return [run(job) for job in jobs]
-    results: list[Any] = [None] * len(jobs)
+        results: list[Any] = []
+        for job in jobs:
+            results.append(run(job))
+            if told is not None:
+                told(len(results), len(jobs))
+        return results
+    results, done = [None] * len(jobs), count(1)
     # Drawing a number is one step of the interpreter, so no two threads get the same.
     numbers, stopped = count(), False
 
-    def work() -> None:
+    def work(told: Told | None = None) -> None:
         for number in numbers:
             if stopped or number >= len(jobs):
                 return
-            results[number] = run(jobs[number])
+            results[number], so_far = run(jobs[number]), next(done)
+            if told is not None:
+                told(so_far, len(jobs))
 
     helpers = min(threads, len(jobs)) - 1
     if helpers not in _helpers:
         _helpers[helpers] = ThreadPoolExecutor(helpers, thread_name_prefix="regard")
     futures = [_helpers[helpers].submit(work) for _ in range(helpers)]
     try:
-        work()
+        work(told)
     finally:
         stopped = True
         failed = [error for future in futures if not future.cancel() and (error := future.exception())]
     if failed:
         raise failed[0]
+    if told is not None:
+        told(len(jobs), len(jobs))
     return results

@@ -24,6 +24,8 @@ BLOCK = 0.5
 SMOOTH = ("boxcar", "epanechnikov", "biweight", "triweight", "cosine")
 # Fewer queries than this are not worth a second thread.
 FEWEST = 1 << 13
+# Queries of one job, so that Ctrl-C is heard within a second.
+MOST = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +78,8 @@ def _windows(x: Array, q: Array, reach: float, threads: int) -> tuple[Array, Arr
 
 
 def _shares(targets: int, threads: int) -> list[slice]:
-    """Targets for each thread. Every target reads the same blocks in the same order, however they are shared out."""
-    return blocks(targets, -(-targets // (threads if targets >= FEWEST else 1)))
+    """Targets for each job. Every target reads the same blocks in the same order, however they are shared out."""
+    return blocks(targets, max(1, min(-(-targets // (threads if targets >= FEWEST else 1)), MOST)))
 
 
 def slope(score: Radial) -> float:
