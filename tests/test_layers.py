@@ -32,7 +32,7 @@ LEVELS = [
     {"costs"},
     {"lines"},
     {"problem"},
-    {"labels", "progress"},
+    {"bounds", "labels", "progress"},
     {"partial"},
     {"scores"},
     {"kernels"},

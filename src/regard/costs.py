@@ -101,8 +101,13 @@ def _reference(sketch: Sketch) -> tuple[float, str]:
     return CALL["reference"] + seconds, f"{sketch.pairs:,} pairs in plain numpy"
 
 
+def tiled_cost(sketch: Sketch) -> float:
+    """Seconds that every pair takes."""
+    return CALL["tiled"] + sketch.pairs * _pair(sketch)
+
+
 def _tiled(sketch: Sketch) -> tuple[float, str]:
-    return CALL["tiled"] + sketch.pairs * _pair(sketch), f"{sketch.pairs:,} pairs, exact and compiled"
+    return tiled_cost(sketch), f"{sketch.pairs:,} pairs, exact and compiled"
 
 
 def share_in_reach(sketch: Sketch) -> float:

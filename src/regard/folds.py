@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.arrays import as_numpy
+from regard.bounds import excess
 from regard.partial import Finished, Partial, empty, finish, merge
 from regard.problem import Problem
 from regard.runner import run_moments
@@ -162,16 +163,6 @@ def _adjusted(problem: Problem, scores: Array, keys: Any) -> Array:
     if problem.exclude is not None:
         scores = np.where(problem.exclude[0][:, None] == problem.exclude[1][keys], -np.inf, scores)
     return scores
-
-
-def excess(largest: Array, keys: int, dtype: np.dtype[Any]) -> Array:
-    """Powers of two, one per column, to divide values by so that sums over ``keys`` of them do not overflow.
-
-    >>> excess(np.array([1.0, 1e308]), 100, np.dtype(np.float64)).tolist()
-    [0, 8]
-    """
-    room = float(np.finfo(dtype).max) / (4.0 * max(keys, 1))
-    return np.ceil(np.log2(np.maximum(largest.astype(np.float64) / room, 1.0))).astype(int)
 
 
 def _divided(partial: Partial, power: Array) -> Partial:

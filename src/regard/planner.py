@@ -4,7 +4,7 @@ which engine?
   a name was given            → that engine, and no other (a named engine never falls back)
   at most ``SMALL`` pairs,
     fewer for lines           → reference   plain numpy beats waking the compiled programs
-  at most ``BRIEF`` pairs     → tiled       done before anybody could tell what else would be faster
+  ``AT_ONCE`` by tiled        → tiled       done before anybody could tell what else would be faster
   otherwise                   → the cheapest that takes the problem, by the estimates of ``regard.costs``;
                                 pruned for tiled wherever it cannot cost a tenth more: rows may lie in clumps
 
@@ -17,14 +17,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from regard.costs import Candidate, candidates, order_cost
-from regard.problem import BRIEF, Sketch, moment_count
+from regard.costs import Candidate, candidates, order_cost, tiled_cost
+from regard.problem import Sketch, moment_count
 from regard.scores import Nearest, Radial, Score
 
 ENGINES = ("reference", "tiled", "pruned", "sorted", "spectral", "fused")
 
 # Up to here one numpy pass takes about a millisecond, and its gradient two.
 SMALL = 1 << 13
+# Seconds on one core up to which all pairs are done faster than a choice is made.
+AT_ONCE = 1.5e-3
 # How much more than tiled pruned may cost where nothing can be skipped, as a share.
 CLOSE = 0.1
 # Pairs one job of the tiled engine handles: long enough to hide the dispatch, short enough for Ctrl-C.
@@ -119,7 +121,7 @@ def plan(sketch: Sketch, engine: str = "auto", threads: int = 1) -> Plan:
 def _choose(sketch: Sketch) -> tuple[str, str, tuple[Candidate, ...]]:
     if sketch.pairs * (1 + moment_count(1, sketch.width, sketch.degree)) <= 2 * SMALL:
         return "reference", f"{sketch.pairs:,} pairs are few enough for plain numpy", ()
-    if sketch.pairs <= BRIEF:
+    if tiled_cost(sketch) <= AT_ONCE:
         return "tiled", f"{sketch.pairs:,} pairs, exact and compiled, are done at once", ()
     found = candidates(sketch)
     best, by_name = found[0], {one.engine: one for one in found}
@@ -143,7 +145,8 @@ def _step(sketch: Sketch, engine: str, score: Score, threads: int, reason: str) 
     shard = min(keys, JOB_PAIRS)
     # Blocks that skip different tiles take different times: shorter jobs share them out more evenly.
     longest = min(256 if engine == "pruned" else 1024, JOB_PAIRS // shard // 32 * 32)
-    jobs = min(JOBS_WANTED, max(1, sketch.pairs // SHORTEST_JOB))
+    # A power of two: threads are an even number more often than not.
+    jobs = 1 << (min(JOBS_WANTED, max(1, sketch.pairs // SHORTEST_JOB)).bit_length() - 1)
     query_tile = max(32, min(longest, -(-sketch.queries // (32 * jobs)) * 32))
     # Few queries over many keys: share the keys among jobs instead, so that every thread has work.
     blocks = -(-sketch.queries // query_tile)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from regard.arrays import is_tensor
+from regard.bounds import excess
 from regard.partial import Finished, finish
 from regard.planner import Plan, plan
 from regard.problem import Problem, build, matrix
@@ -157,22 +158,14 @@ def _pool_tensors(
 
 def _averages(problem: Problem, engine: str) -> Finished:
     """Normalised moments of degree 0, inside the hull of the columns."""
-    columns, shrink = _shrunk(problem.columns)
-    partial, limit = run_moments(replace(problem, columns=columns), engine)
+    power = excess(problem.column_bounds.size, len(problem.columns), problem.columns.dtype)
+    if power.any():
+        # Divided by powers of two, each column by its own, so that no sum overflows.
+        problem = replace(problem, columns=np.ldexp(problem.columns, -power))
+    partial, limit = run_moments(problem, engine)
     output, logsumexp = finish(partial)
     # ``pool`` clips what the limit stands for to the lowest number of its dtype.
     logsumexp = np.where(limit, np.finfo(np.float64).min, logsumexp + problem.weight_shift)
-    attended = logsumexp > -np.inf
-    if attended.any():
-        output[attended] = np.clip(output[attended], columns.min(axis=0), columns.max(axis=0))
-    return Finished(output * shrink, logsumexp)
-
-
-def _shrunk(columns: Array) -> tuple[Array, Array]:
-    """Columns divided by a power of two, each by its own, where their sums could overflow, and those powers."""
-    largest = np.abs(columns).max(axis=0, initial=0.0).astype(np.float64)
-    room = float(np.finfo(columns.dtype).max) / (4.0 * max(len(columns), 1))
-    excess = np.ceil(np.log2(np.maximum(largest / room, 1.0))).astype(int)
-    if not excess.any():
-        return columns, np.ones(columns.shape[1])
-    return np.ldexp(columns, -excess), np.ldexp(1.0, excess)
+    inside = np.clip(output, *problem.column_bounds)
+    output = np.where((logsumexp > -np.inf)[:, None], inside, output)
+    return Finished(np.ldexp(output, power) if power.any() else output, logsumexp)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from regard.bounds import LARGEST, Bounds, bounds_of, checked_range, require_finite
 from regard.labels import own_rows
 from regard.partial import Partial
 from regard.scores import Additive, Radial, Score
@@ -91,18 +92,27 @@ class Problem:
         )
 
     @cached_property
+    def query_bounds(self) -> Bounds:
+        return bounds_of(self.query)
+
+    @cached_property
+    def key_bounds(self) -> Bounds:
+        return bounds_of(self.key)
+
+    @cached_property
+    def column_bounds(self) -> Bounds:
+        return bounds_of(self.columns)
+
+    @cached_property
     def _span(self) -> tuple[float, ...]:
         if not isinstance(self.score, Radial) or not self.query.size or not self.key.size:
             return ()
-        w = self.score.w
+        w, sides = self.score.w, [self.query_bounds, self.key_bounds]
         with np.errstate(over="ignore", invalid="ignore"):
             if w.ndim == 2:
-                sides = [part.astype(np.float64) @ w for part in (self.query, self.key)]
-            else:
-                sides = [self.query, self.key]
-            low = np.minimum(*(part.min(axis=0) for part in sides)).astype(np.float64)
-            high = np.maximum(*(part.max(axis=0) for part in sides)).astype(np.float64)
-            span = (high - low) * (1.0 if w.ndim == 2 else np.abs(w))
+                sides = [bounds_of(part.astype(np.float64) @ w) for part in (self.query, self.key)]
+            span = np.maximum(*(side.high for side in sides)) - np.minimum(*(side.low for side in sides))
+            span = span if w.ndim == 2 else span * np.abs(w)
         return tuple(np.nan_to_num(span, nan=np.inf).tolist())
 
     @cached_property
@@ -267,12 +277,12 @@ def build(
     kept = None if seen.all() else np.flatnonzero(seen)
     keep = slice(None) if kept is None else kept
     key, columns = key[keep], columns[keep]
-    _require_finite("query", query)
-    _require_finite("key", key)
-    _require_finite("value", columns)
-    _require_scores_fit(query, key, score)
+    for name, array in (("query", query), ("key", key), ("value", columns)):
+        # Wider floats may not fit into the dtype they are computed in.
+        if array.dtype.itemsize > 8:
+            checked_range(name, array)
     relative, logs, shift = (None, None, 0.0) if weight is None else relative_weights(weight[keep])
-    return Problem(
+    problem = Problem(
         query=np.ascontiguousarray(query, dtype),
         key=np.ascontiguousarray(key, dtype),
         columns=np.ascontiguousarray(columns, dtype),
@@ -286,6 +296,11 @@ def build(
         tol=float(tol),
         kept=kept,
     )
+    require_finite("query", problem.query, problem.query_bounds)
+    require_finite("key", problem.key, problem.key_bounds)
+    require_finite("value", problem.columns, problem.column_bounds)
+    _require_scores_fit(problem)
+    return problem
 
 
 def relative_weights(weight: Array) -> tuple[Array, Array, float]:
@@ -308,31 +323,11 @@ def allowed(mask: Array) -> Array:
     return mask if mask.dtype == bool else np.asarray(mask > -np.inf)
 
 
-# Differences of two such numbers, summed over features, still fit into a float64.
-LARGEST = 1e307
-
-
-def checked_range(name: str, array: Array) -> None:
-    """Raise ValueError where differences of two entries could overflow."""
-    if array.dtype.kind == "f" and array.itemsize >= 8 and (np.isfinite(array) & (np.abs(array) > LARGEST)).any():
-        raise ValueError(f"{name} holds numbers beyond ±{LARGEST:g}; rescale it")
-
-
-def _require_finite(name: str, array: Array) -> None:
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        row = int(np.flatnonzero(~np.isfinite(array).all(axis=1))[0])
-        raise ValueError(
-            f"{name} row {row} is not finite: NaN and infinity are accepted only in keys masked for every query"
-        )
-    checked_range(name, array)
-
-
-def _require_scores_fit(query: Array, key: Array, score: Score) -> None:
-    if query.size and key.size:
-        with np.errstate(over="ignore"):
-            bounds = (np.abs(part.astype(np.float64)).max(axis=0) for part in (query, key))
-            if not score.bound(*bounds) <= LARGEST:
-                raise ValueError(f"query, key and {type(score).__name__} give scores beyond ±{LARGEST:g}; rescale them")
+def _require_scores_fit(problem: Problem) -> None:
+    score = problem.score
+    with np.errstate(over="ignore"):
+        if not score.bound(problem.query_bounds.size, problem.key_bounds.size) <= LARGEST:
+            raise ValueError(f"query, key and {type(score).__name__} give scores beyond ±{LARGEST:g}; rescale them")
 
 
 def _checked_mask(mask: ArrayLike | None, n_query: int, n_key: int) -> Array | None:

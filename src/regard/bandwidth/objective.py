@@ -23,11 +23,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from regard.bandwidth.losses import LogLoss, Loss, SquaredError
 from regard.bandwidth.rules import checked_kernel, checked_weight, counts_repetitions
+from regard.bounds import checked_range
 from regard.costs import estimate
 from regard.local import Local, fit_local
 from regard.partial import Partial
 from regard.pooling import pool
-from regard.problem import Problem, build, checked_range, matrix, moment_count, relative_weights
+from regard.problem import Problem, build, matrix, moment_count, relative_weights
 from regard.runner import run_kept, run_sweep
 from regard.scores import RADIAL, Gaussian, Nearest, Radial
 

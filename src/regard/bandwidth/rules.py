@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from regard.problem import checked_range, matrix
+from regard.bounds import checked_range
+from regard.problem import matrix
 from regard.scores import KERNELS
 
 Array = NDArray[Any]

@@ -200,7 +200,7 @@ def _can_fuse(problem: Problem) -> bool:
     if problem.degree or problem.columns.shape[1] != 1 or problem.query.shape[0] < FEWEST_FUSED:
         return False
     with np.errstate(over="ignore"):
-        reach = np.abs(problem.query).max(axis=0).astype(np.float64) + np.abs(problem.key).max(axis=0)
+        reach = problem.query_bounds.size + problem.key_bounds.size
         farthest = float(np.sum((reach * problem.score.w) ** 2))
     return farthest < 0.25 * float(np.finfo(problem.query.dtype).max)
 

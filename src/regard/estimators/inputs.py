@@ -17,7 +17,7 @@ from sklearn.utils import check_array, check_X_y
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from regard.problem import checked_range
+from regard.bounds import checked_range
 
 Array = NDArray[Any]
 

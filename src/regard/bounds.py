@@ -1,0 +1,68 @@
+"""How large numbers are, column by column, and by how much too large."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+# Columns up to which they are looked at one by one.
+NARROW = 16
+# Differences of two such numbers, summed over features, still fit into a float64.
+LARGEST = 1e307
+
+
+class Bounds(NamedTuple):
+    """Least and largest number of every column (d,), float64; NaN where there is one, 0 where there are no rows."""
+
+    low: Array
+    high: Array
+
+    @property
+    def size(self) -> Array:
+        """No number of a column is larger than this, whatever its sign."""
+        return np.maximum(np.abs(self.low), np.abs(self.high))
+
+
+def bounds_of(array: Array) -> Bounds:
+    """Bounds of every column of (n, d)."""
+    if not array.shape[0]:
+        return Bounds(np.zeros(array.shape[1]), np.zeros(array.shape[1]))
+    if array.shape[1] > NARROW:
+        return Bounds(array.min(axis=0).astype(np.float64), array.max(axis=0).astype(np.float64))
+    # Along an axis of few numbers numpy takes ten times as long as column by column.
+    columns = array.T
+    return Bounds(*(np.array([end(c) for c in columns], np.float64) for end in (np.min, np.max)))
+
+
+def excess(largest: Array, keys: int, dtype: np.dtype[Any]) -> Array:
+    """Powers of two, one per column, to divide values by so that sums over ``keys`` of them do not overflow.
+
+    >>> excess(np.array([1.0, 1e308]), 100, np.dtype(np.float64)).tolist()
+    [0, 8]
+    """
+    room = float(np.finfo(dtype).max) / (4.0 * max(keys, 1))
+    if (largest <= room).all():
+        return np.zeros(len(largest), int)
+    return np.ceil(np.log2(np.maximum(largest / room, 1.0))).astype(int)
+
+
+def checked_range(name: str, array: Array) -> None:
+    """Raise ValueError where differences of two entries could overflow."""
+    if array.dtype.kind == "f" and array.itemsize >= 8 and (np.isfinite(array) & (np.abs(array) > LARGEST)).any():
+        raise ValueError(f"{name} holds numbers beyond ±{LARGEST:g}; rescale it")
+
+
+def require_finite(name: str, array: Array, bounds: Bounds) -> None:
+    """Raise ValueError where an entry is not finite, or too large."""
+    size = bounds.size
+    if not np.isfinite(size).all():
+        row = int(np.flatnonzero(~np.isfinite(array).all(axis=1))[0])
+        raise ValueError(
+            f"{name} row {row} is not finite: NaN and infinity are accepted only in keys masked for every query"
+        )
+    if array.dtype == np.float64 and (size > LARGEST).any():
+        checked_range(name, array)
