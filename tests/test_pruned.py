@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from regard import engines, planner
-from regard.engines import gradients, passes, pruned
-from regard.engines.arranged import arranged
-from regard.partial import Partial
+from regard.engines import arranged, gradients, passes, pruned, reference
+from regard.partial import Partial, finish
 from regard.planner import plan
 from regard.pooling import attention_weights, explain_plan, pool
 from regard.problem import Adjoint, Gradients, Problem, build
@@ -177,7 +176,7 @@ def test_nothing_above_rounding_is_skipped(data, score, dtype):
 
 
 def nothing_above(tol: float, problem: Problem) -> None:
-    near = arranged(problem, plan(problem.sketch(), "pruned").steps[0])
+    near = arranged.arranged(problem, plan(problem.sketch(), "pruned").steps[0])
     n, m = len(problem.query), len(problem.key)
     partial = engines.load("reference").moments(near.problem, plan(problem.sketch(), "reference").steps[0]).partial
     reach = near.reach()
@@ -225,7 +224,24 @@ def test_it_does_skip(score, monkeypatch):
 
 
 def test_it_sees_everything_where_everything_counts(monkeypatch):
+    monkeypatch.setattr(arranged, "all_within_reach", lambda problem, space: False)
     assert seen_share(make(DATA["itself"], Gaussian(0.01)), monkeypatch) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("score", [Gaussian, Laplace, Tricube])
+@pytest.mark.parametrize("weights", [None, np.geomspace(1e-6, 1.0, 300)])
+def test_nothing_is_put_in_order_where_even_the_farthest_pair_counts(score, weights):
+    """Just inside the border every pair counts; beyond it rows are put in order."""
+    query, key = DATA["itself"]
+    far = np.linalg.norm(np.maximum(query.max(0) - key.min(0), key.max(0) - query.min(0)))
+    room = np.log(1e9) - 1.0 - (np.log(1e6) if weights is not None else 0.0)
+    border = {Gaussian: np.sqrt(2.0 * room), Laplace: room, Tricube: np.sqrt(0.99)}[score] / far
+    for factor, inside in ((0.999, True), (1.001, False)):
+        problem = build(query, key, key[:, :2], score(factor * border), sample_weight=weights, tol=1e-9)
+        step = plan(problem.sketch(), "pruned").steps[0]
+        assert (arranged.arranged(problem, step) is None) == inside
+        exact = reference.moments(problem, plan(problem.sketch(), "reference").steps[0]).partial
+        assert np.allclose(finish(pruned.moments(problem, step).partial).output, finish(exact).output, atol=1e-8)
 
 
 @pytest.mark.parametrize("score", [Gaussian(3.0), Tricube(0.7)])

@@ -144,7 +144,7 @@ def _step(sketch: Sketch, engine: str, score: Score, threads: int, reason: str) 
     key_tile = min(keys, KEY_TILE)
     shard = min(keys, JOB_PAIRS)
     # Blocks that skip different tiles take different times: shorter jobs share them out more evenly.
-    longest = min(256 if engine == "pruned" else 1024, JOB_PAIRS // shard // 32 * 32)
+    longest = min(512 if engine == "pruned" else 1024, JOB_PAIRS // shard // 32 * 32)
     # A power of two: threads are an even number more often than not.
     jobs = 1 << (min(JOBS_WANTED, max(1, sketch.pairs // SHORTEST_JOB)).bit_length() - 1)
     query_tile = max(32, min(longest, -(-sketch.queries // (32 * jobs)) * 32))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.engines import passes
-from regard.engines.reach import Near, Reach, Space, every_tile, reach_of, space_of
+from regard.engines.reach import Near, Reach, Space, all_within_reach, every_tile, reach_of, space_of
 from regard.partial import Partial
 from regard.planner import Step
 from regard.problem import Adjoint, Gradients, Outcome, Problem
@@ -90,6 +90,8 @@ class Arranged:
 def arranged(problem: Problem, step: Step) -> Arranged | None:
     """Keys and queries in the order of a kd-tree; None where there is nothing to gain or no way to tell."""
     if not problem.sketch().pairs or isinstance(problem.score, Nearest) or (space := space_of(problem)) is None:
+        return None
+    if all_within_reach(problem, space):
         return None
     lanes = block_lanes(problem.query.dtype.itemsize)
     keys = _order(space.key, space.w, step.key_tile, lanes)

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.bounds import bounds_of
 from regard.engines.words import frozen, packed
 from regard.planner import Step
 from regard.problem import Problem
 from regard.programs.boxes import Boxes, nearest_tiles, tiles_in_reach
 from regard.programs.lanes import block_lanes
 from regard.programs.pairs import BOXCAR
-from regard.scores import Radial, power_and_stretch
+from regard.scores import Gaussian, Radial, power_and_stretch
 
 Array = NDArray[Any]
 Near = Callable[[slice], Array]
@@ -138,4 +139,28 @@ def reach_of(problem: Problem, step: Step, space: Space, top: Array | None) -> R
         stretch=float(space.stretch),
         largest=float(np.finfo(dtype).max),
     )
-    return Reach(boxes, float(np.log(keys)) - float(np.log(max(problem.tol, 2.0 ** -BITS[dtype.itemsize]))))
+    return Reach(boxes, float(np.log(keys)) - float(np.log(_least_share(problem))))
+
+
+def _least_share(problem: Problem) -> float:
+    """The share of its mass that a query may lose, never less than rounding."""
+    return max(problem.tol, 2.0 ** -BITS[problem.query.dtype.itemsize])
+
+
+def all_within_reach(problem: Problem, space: Space) -> bool:
+    """Whether even the farthest of all pairs counts, so that looking for one that does not is in vain.
+
+    No query has more mass than all keys at its own place would give it.
+    """
+    query, key, score = bounds_of(space.query), bounds_of(space.key), problem.score
+    assert isinstance(score, Radial)
+    with np.errstate(over="ignore"):
+        farthest = np.maximum(query.high - key.low, key.high - query.low) * space.w
+        u2 = float(np.sum(farthest**2)) * space.stretch
+    if not np.isfinite(u2):
+        return False
+    if score.kernel.compact:
+        return u2 < 0.99
+    least = -0.5 * u2 if isinstance(score, Gaussian) else -float(np.sqrt(u2))
+    uneven = 0.0 if problem.log_weight is None else float(np.ptp(problem.log_weight))
+    return least - uneven > float(np.log(_least_share(problem))) + 1.0
