@@ -58,7 +58,7 @@ check: lint types test  ## all that must hold before a change lands (layering an
 bench:           ## speed and memory side by side with peers (installed apart, in .venv-bench)
 	$(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fast,plot]' -r benchmarks/peers.txt
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plot]' -r benchmarks/peers.txt
 	.venv-bench/bin/python benchmarks/pooling.py
 	.venv-bench/bin/python benchmarks/memory.py
 	.venv-bench/bin/python benchmarks/import_time.py
