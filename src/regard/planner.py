@@ -36,8 +36,8 @@ KEY_TILE = 128
 # With fewer blocks of queries than this, keys are cut into shards, down to this many keys.
 JOBS_WANTED = 8
 SHORTEST_SHARD = 1 << 15
-# Pairs that are worth a thread.
-SHORTEST_JOB = 1 << 18
+# Pairs that are worth a thread: waking one takes as long as some hundred thousand.
+SHORTEST_JOB = 1 << 20
 # Doubles the reference engine may hold at once in its (tile, K, d) differences: 64 MB.
 REFERENCE_CELLS = 1 << 23
 

@@ -63,8 +63,8 @@ def pool(
     -------
     Pooled(output, logsumexp), in the query's dtype.
 
-    *Empty rows*: where nobody may attend, output is 0 and logsumexp −inf. *Cost*: O(Q·K·d) time, memory
-    O(Q + K) and a tile; the (Q, K) matrix is never formed.
+    *Empty rows*: where nobody may attend, output is 0 and logsumexp −inf. *Cost*: O(Q·K·d) time at most, far less
+    where an engine can avoid the pairs (``explain_plan`` tells); memory O(Q + K) and a tile, never (Q, K).
 
     >>> from regard.scores import Gaussian
     >>> pool([0.0], [-1.0, 1.0], [2.0, 4.0], Gaussian()).output.tolist()
@@ -74,12 +74,15 @@ def pool(
         return _pool_tensors(query, key, value, score, mask, sample_weight, exclude, engine)
     queries, keys, columns = matrix("query", query), matrix("key", key), matrix("value", value)
     problem = build(queries, keys, columns, score, mask=mask, sample_weight=sample_weight, exclude=exclude, tol=tol)
-    finished = _averages(problem, engine)
+    return told(_averages(problem, engine), queries, single=np.ndim(value) == 1)
+
+
+def told(finished: Finished, queries: Array, *, single: bool) -> Pooled:
+    """A finished state as ``pool`` returns it: in the queries' dtype, one axis where the values had one."""
     dtype = queries.dtype if queries.dtype.kind == "f" else np.dtype(np.float64)
-    output = finished.output[:, 0] if np.ndim(value) == 1 else finished.output
-    limits = np.finfo(dtype)
-    logsumexp = np.where(np.isneginf(finished.logsumexp), -np.inf, np.clip(finished.logsumexp, limits.min, limits.max))
-    return Pooled(output.astype(dtype), logsumexp.astype(dtype))
+    limits, height = np.finfo(dtype), finished.logsumexp
+    logsumexp = np.where(np.isneginf(height), -np.inf, np.clip(height, limits.min, limits.max))
+    return Pooled((finished.output[:, 0] if single else finished.output).astype(dtype), logsumexp.astype(dtype))
 
 
 def attention_weights(

@@ -25,7 +25,7 @@ from regard.scores import Additive, Radial, Score
 Array = NDArray[Any]
 
 # Pairs up to which no engine takes longer than a millisecond, and it does not pay to know more about them.
-BRIEF = 1 << 18
+BRIEF = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,12 @@ class Problem:
             others=self._others,
             lightest=1.0 if self.sample_weight is None else float(self.sample_weight.min(initial=1.0)),
         )
+
+    @cached_property
+    def largest(self) -> float:
+        """No coordinate of a query or a key is larger, whatever its sign; NaN where one is."""
+        ends = [float(end()) for part in (self.query, self.key) if part.size for end in (part.min, part.max)]
+        return float("nan") if any(end != end for end in ends) else max(map(abs, ends), default=0.0)
 
     @cached_property
     def query_bounds(self) -> Bounds:
@@ -265,16 +271,14 @@ def build(
     if not (isinstance(tol, Real) and 0.0 <= float(tol) < 1.0):
         raise ValueError(f"tol must be a number in [0, 1), got {tol!r}")
 
-    seen = np.ones(n_key, bool)
     mask_array = _checked_mask(mask, n_query, n_key)
-    if mask_array is not None:
-        seen &= allowed(mask_array).any(axis=0)
+    seen = None if mask_array is None else allowed(mask_array).any(axis=0)
     weight = _checked_weight(sample_weight, n_key)
     if weight is not None:
-        seen &= weight > 0.0
+        seen = weight > 0.0 if seen is None else seen & (weight > 0.0)
     labels = _checked_labels(exclude, n_query, n_key)
 
-    kept = None if seen.all() else np.flatnonzero(seen)
+    kept = None if seen is None or seen.all() else np.flatnonzero(seen)
     keep = slice(None) if kept is None else kept
     key, columns = key[keep], columns[keep]
     for name, array in (("query", query), ("key", key), ("value", columns)):
@@ -296,10 +300,12 @@ def build(
         tol=float(tol),
         kept=kept,
     )
-    require_finite("query", problem.query, problem.query_bounds)
-    require_finite("key", problem.key, problem.key_bounds)
+    if not problem.largest <= LARGEST:
+        require_finite("query", problem.query, problem.query_bounds)
+        require_finite("key", problem.key, problem.key_bounds)
     require_finite("value", problem.columns, problem.column_bounds)
-    _require_scores_fit(problem)
+    if not isinstance(score, Radial):
+        _require_scores_fit(problem)
     return problem
 
 

@@ -39,24 +39,21 @@ class Ran(NamedTuple):
 def run_moments(problem: Problem, engine: str) -> Ran:
     """Moments by the plan for this problem; *cost* as the engine's."""
     queries = problem.query.shape[0]
-    count = moment_count(problem.columns.shape[1], problem.key.shape[1], problem.degree)
-    whole, limit = empty(queries, count), np.zeros(queries, bool)
-    rows = np.arange(queries)
-    steps = plan(problem.sketch(), engine, available_threads()).steps
-    for number, step in enumerate(steps if problem.key.shape[0] else ()):
-        if not rows.size:
+    limit = np.zeros(queries, bool)
+    if not queries or not problem.key.shape[0]:
+        return Ran(empty(queries, moment_count(problem.columns.shape[1], problem.key.shape[1], problem.degree)), limit)
+    first, *others = plan(problem.sketch(), engine, available_threads()).steps
+    whole, uncertified = engines.load(first.engine).moments(problem, first)
+    rows = None if uncertified is None else np.flatnonzero(uncertified)
+    for step in others:
+        if rows is None or not rows.size:
             break
-        part = problem if rows.size == queries else problem.take(rows)
-        part = part if step.score is part.score else replace(part, score=step.score)
-        partial, uncertified = engines.load(step.engine).moments(part, step)
-        if number == 0:
-            whole = partial
-        else:
-            # Scores below every finite number: the lowest one stands for them.
-            limit[rows], whole = True, whole._replace(moments=as_numpy(whole.moments))
-            whole.peak[rows], whole.mass[rows] = np.finfo(np.float64).min, partial.mass
-            whole.moments[rows] = partial.moments
-        rows = rows[uncertified] if uncertified is not None else rows[:0]
+        partial, uncertified = engines.load(step.engine).moments(replace(problem.take(rows), score=step.score), step)
+        # Scores below every finite number: the lowest one stands for them.
+        limit[rows], whole = True, whole._replace(moments=as_numpy(whole.moments))
+        whole.peak[rows], whole.mass[rows] = np.finfo(np.float64).min, partial.mass
+        whole.moments[rows] = partial.moments
+        rows = None if uncertified is None else rows[uncertified]
     return Ran(whole, limit)
 
 

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from regard.arrays import is_tensor
 from regard.folds import Fold
-from regard.pooling import Pooled, pool
+from regard.pooling import Pooled, pool, told
 from regard.problem import Problem, build, matrix
 from regard.scores import Nearest, Score
 
@@ -97,11 +97,7 @@ def pool_batches(
         )
     if keys and not fold.keys:
         raise ValueError("sample_weight is zero for every key: nobody is left to attend to")
-    output, logsumexp = fold.finished()
-    dtype = queries.dtype if queries.dtype.kind == "f" else np.dtype(np.float64)
-    limits = np.finfo(dtype)
-    logsumexp = np.where(np.isneginf(logsumexp), -np.inf, np.clip(logsumexp, limits.min, limits.max))
-    return Pooled((output[:, 0] if shape == () else output).astype(dtype), logsumexp.astype(dtype))
+    return told(fold.finished(), queries, single=shape == ())
 
 
 def pool_queries(

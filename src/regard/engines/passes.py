@@ -200,9 +200,8 @@ def _can_fuse(problem: Problem) -> bool:
     if problem.degree or problem.columns.shape[1] != 1 or problem.query.shape[0] < FEWEST_FUSED:
         return False
     with np.errstate(over="ignore"):
-        reach = problem.query_bounds.size + problem.key_bounds.size
-        farthest = float(np.sum((reach * problem.score.w) ** 2))
-    return farthest < 0.25 * float(np.finfo(problem.query.dtype).max)
+        farthest = problem.key.shape[1] * (2.0 * problem.largest * np.abs(problem.score.w).max(initial=0.0)) ** 2
+    return bool(farthest < 0.25 * np.finfo(problem.query.dtype).max)
 
 
 def _least_mass(problem: Problem) -> float:
