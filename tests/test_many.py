@@ -21,14 +21,14 @@ def data(n, d=1, seed=0):
 
 @pytest.fixture
 def batches(monkeypatch):
-    for name, value in {"BATCHED": 800, "BATCH": 500, "QUICK": 0.0, "FIRST_BAG": 300}.items():
+    for name, value in {"BATCHED": 800, "BATCH": 500, "WAVY": 0}.items():
         monkeypatch.setattr(f"regard.bandwidth.many.{name}", value)
 
 
 @pytest.fixture
 def bags(monkeypatch):
     borders = {"BATCHED": 500, "BATCH": 400, "BAGGED": 1500, "BAGS": 4, "BAG": 800, "ANSWERED": 600}
-    borders |= {"QUICK": 0.0, "FIRST_BAG": 300}
+    borders["WAVY"] = 0
     for name, value in borders.items():
         monkeypatch.setattr(f"regard.bandwidth.many.{name}", value)
 

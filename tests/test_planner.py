@@ -229,7 +229,7 @@ def test_reach_shrinks_with_the_span_and_the_tolerance():
 
 
 def test_a_problem_tells_its_span_in_bandwidths():
-    x = np.array([[0.0, 1.0], [4.0, 3.0]] * 300)
+    x = np.array([[0.0, 1.0], [4.0, 3.0]] * 600)
     far = x + np.array([0.0, 2.0])
     told = [build(x, far, x[:, :1], Gaussian(w)).sketch().span for w in (0.5, [1.0, 3.0], np.array([[1.0], [1.0]]))]
     assert told == [(2.0, 2.0), (4.0, 12.0), (8.0,)]

@@ -40,9 +40,9 @@ def run_moments(problem: Problem, engine: str) -> Ran:
     """Moments by the plan for this problem; *cost* as the engine's."""
     queries = problem.query.shape[0]
     limit = np.zeros(queries, bool)
+    first, *others = plan(problem.sketch(), engine, available_threads()).steps
     if not queries or not problem.key.shape[0]:
         return Ran(empty(queries, moment_count(problem.columns.shape[1], problem.key.shape[1], problem.degree)), limit)
-    first, *others = plan(problem.sketch(), engine, available_threads()).steps
     whole, uncertified = engines.load(first.engine).moments(problem, first)
     rows = None if uncertified is None else np.flatnonzero(uncertified)
     for step in others:
