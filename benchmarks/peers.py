@@ -4,7 +4,7 @@ Every peer is a function of the keys, the values and w that does what can be don
 and gives back ``run(queries, setting) → answers``. The setting is what its speed hangs on: rows of queries handled
 at once or, for SDPA, how widths are padded. The benchmark tries the settings of each peer and keeps the fastest. All
 scores work in the dtype of the keys, on centred data where products of coordinates are taken. The peers that `regard
-bench` shows too are in ``regard.cli.peers``.
+bench` shows too are in ``regard.racing.peers``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from machine import cores
-from regard.cli.peers import Array, Run, numpy_in_place, statsmodels_kernel_reg, torch_sdpa
+from regard.racing.peers import Array, Run, numpy_in_place, statsmodels_kernel_reg, torch_sdpa
 
 SIZE = 40_000  # queries and keys
 SAMPLE = 500  # first queries, whose answers are checked

@@ -19,7 +19,7 @@ from typing import Any
 from machine import RESULTS, describe, facts, save, table
 from peers import private_keops, use_all_cores
 from regard import explain_plan
-from regard.cli.race import Contestant, judge, race, span
+from regard.racing.race import Contestant, judge, race, span
 from regard.scores import Gaussian
 from speed_cases import CLUSTERED, CLUSTERS, LEARN, SPREAD, TOL, Case
 from speed_floors import FLOORS, MILLION, SELECTIONS, Floor, growth, memory, over_all_pairs, selection

@@ -13,7 +13,7 @@ from functools import cache, cached_property
 import numpy as np
 
 from regard import NadarayaWatsonRegressor
-from regard.cli.race import Rows, rows, valued
+from regard.racing.race import Rows, rows, valued
 
 TOL = 1e-9
 LEARN = 20_000  # rows; in one feature, where leave-one-out takes seconds, a million

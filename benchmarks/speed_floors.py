@@ -17,7 +17,7 @@ import numpy as np
 from memory import restart_peak, status
 from peers import IN_PLACE, PLAIN
 from regard import NadarayaWatsonRegressor, explain_plan, pool
-from regard.cli.race import Contestant, Rows, clock, entered, race, span
+from regard.racing.race import Contestant, Rows, clock, entered, race, span
 from regard.scores import Epanechnikov, Gaussian, Laplace, Score
 from speed_cases import CLUSTERED, TOL, Case
 from speed_peers import PEERS, TILED, pooling

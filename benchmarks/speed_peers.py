@@ -13,8 +13,8 @@ import numpy as np
 
 from peers import DIRECT, IN_PLACE, PLAIN, SDPA, keops, numpy_direct, numpy_gemm
 from regard import pool
-from regard.cli.peers import Array, Run, kdtree_ratio, numpy_in_place, statsmodels_kernel_reg, torch_sdpa
-from regard.cli.race import Answer, Contestant, Rows, clock, entered
+from regard.racing.peers import Array, Run, kdtree_ratio, numpy_in_place, statsmodels_kernel_reg, torch_sdpa
+from regard.racing.race import Answer, Contestant, Rows, clock, entered
 from regard.scores import Gaussian, Score
 from speed_cases import TOL, Case
 

@@ -61,6 +61,7 @@ CHOICES = [
     (LINE | {"score": Tricube(), "weighted": True, "lightest": 1e-200}, "pruned", "within reach"),
     (LINE | {"queries": 200, "keys": 200}, "tiled", "compiled"),
     (LINE | {"span": (1e9,)}, "pruned", "within reach"),
+    (LINE | {"span": (1.7e308,)}, "pruned", "within reach"),
     # Two and three: waves while enough of the attention stays above their noise.
     (PLANE, "spectral", "waves"),
     (PLANE | {"tol": 1e-14}, "pruned", "within reach"),

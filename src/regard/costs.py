@@ -45,8 +45,8 @@ WAVES = {1: 1.4e-7, 2: 5e-7, 3: 2.5e-6}
 WAVE = 2.5e-8
 # Waves vouch for a query with this much of all attention mass, over tol.
 FAINTEST = 2e-13
-# Waves of the fine grid: a gigabyte.
-FINEST = 1 << 26
+# Waves of the fine grid: a gigabyte. Data wider than so many bandwidths needs more, whatever its features.
+FINEST, WIDEST = 1 << 26, 1e8
 # Active features up to which there are waves, and features up to which boxes are worth looking at: in more, hardly any
 # tile is far from any query.
 WAVY, BOXED = 3, 32
@@ -159,6 +159,8 @@ def _spectral(sketch: Sketch) -> tuple[float, str]:
         return inf, "the span of the data is not known"
     wide = [span for span in sketch.span if span > 0.0]
     r = max(len(wide), 1)
+    if max(wide, default=0.0) > WIDEST:
+        return inf, f"the data spans more than {WIDEST:g} bandwidths"
     share = prod(min(1.0, sqrt(2.0 * pi) / max(span, 1e-300)) for span in wide)
     # As far as the waves' noise, which is kept well below tol.
     reach = sqrt(-2.0 * log(max(sketch.tol * share / (400.0 * r), 1e-17)))

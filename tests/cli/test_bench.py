@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from command import files, ok, refused
-from regard.cli import bench, peers, race
+from regard.cli import bench
+from regard.racing import peers, race
 
 GIVEN, W = race.rows(300, 2), 3.0
 TRUTH = race.exact(GIVEN.query, GIVEN.key, GIVEN.value, W)

@@ -6,12 +6,10 @@ from dataclasses import replace
 
 from numpy.typing import ArrayLike
 
+from regard.bandwidth.many import BATCHED, EXACT
 from regard.bandwidth.objective import Objective
 from regard.problem import matrix
 from regard.scores import Nearest, Radial
-
-# More rows than this are not all seen by all where there is a faster way.
-MANY_ROWS = 20_000
 
 
 def loo_objective(
@@ -44,6 +42,6 @@ def loo_objective(
     width = matrix("X", X).shape[1]
     score.check(width, width)
     objective = Objective.of(X, y, kernel=score.kernel.name, sample_weight=sample_weight, groups=groups)
-    if len(objective.rows) > MANY_ROWS:
-        objective = replace(objective, tol=1e-9)
+    if len(objective.rows) > BATCHED:
+        objective = replace(objective, tol=EXACT)
     return objective.in_units_of_y(objective(score.w).value)

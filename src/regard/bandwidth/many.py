@@ -81,7 +81,6 @@ def _glance(objective: Objective, rng: np.random.Generator) -> Objective:
 
 def _bag(objective: Objective, rng: np.random.Generator, size: int) -> Objective:
     """The objective of some of the rows, as if there were no others."""
-    size = min(size, len(objective.key))
     kept = np.sort(rng.choice(len(objective.key), size, replace=False))
     return replace(
         objective,

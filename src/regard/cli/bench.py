@@ -16,8 +16,8 @@ from regard import __version__
 from regard.cli.console import say, working
 
 if TYPE_CHECKING:
-    from regard.cli.peers import Run
-    from regard.cli.race import Contestant, Rows
+    from regard.racing.peers import Run
+    from regard.racing.race import Contestant, Rows
 
 TOL = 1e-9
 SIZES = (1_000, 10_000, 100_000)
@@ -64,7 +64,7 @@ class Bench:
 
 def _raced(n: int, d: int, h: float) -> list[Contestant]:
     """Everybody who can take n rows of d features, timed; regard's own choice comes first."""
-    from regard.cli.race import entered, judge, race, rows
+    from regard.racing.race import entered, judge, race, rows
 
     given, w = rows(n, d), 1.0 / h
     contestants = [
@@ -78,13 +78,14 @@ def _raced(n: int, d: int, h: float) -> list[Contestant]:
 
 def _engines(given: Rows, w: float) -> Iterator[tuple[str, Callable[[Any], Any], int | None]]:
     from regard import explain_plan, pool
-    from regard.planner import ENGINES
+    from regard.costs import refusal
     from regard.scores import Gaussian
 
     score = Gaussian(w)
-    chosen = explain_plan(*given, score, tol=TOL).steps[0].engine
+    plan = explain_plan(*given, score, tol=TOL)
+    chosen = plan.steps[0].engine
     for engine, least in ASKED.items():
-        if engine == chosen or (engine == "spectral" and (engine not in ENGINES or find_spec("finufft") is None)):
+        if engine == chosen or refusal(engine, plan.sketch) is not None:
             continue
 
         def answer(query: Any, engine: str = engine) -> Any:
@@ -95,7 +96,7 @@ def _engines(given: Rows, w: float) -> Iterator[tuple[str, Callable[[Any], Any],
 
 
 def _peers(given: Rows, w: float) -> Iterator[tuple[str, Callable[[Any], Any], int]]:
-    from regard.cli import peers
+    from regard.racing import peers
 
     known = (
         ("numpy", "numpy", peers.numpy_in_place, 32, 64),
@@ -120,7 +121,7 @@ def _record(one: Contestant) -> dict[str, Any]:
 
 
 def _cells(n: int, d: int, one: Contestant, ours: float) -> list[str]:
-    from regard.cli.race import span
+    from regard.racing.race import span
 
     mark = "≈ " if one.part else ""
     error = f"{one.error:.0e}" + (" of the range, above tol" if one.error > TOL else "")
@@ -140,6 +141,6 @@ def command(
 
     Averages values on [0, 5) in one and in three features, at bandwidths that suit them. Every line says how long
     all queries take, how that compares with regard's own choice of engine, and the largest error beside direct
-    differences. Compilation is left out. Takes less than half a minute.
+    differences. Compilation is left out. Takes less than a minute.
     """
     return Bench(out, force)

@@ -101,20 +101,16 @@ def reach_of(score: Radial) -> float:
     return float(np.array(low, np.int64).view(np.float64)) if high < 0x7FF0000000000000 else float(np.inf)
 
 
-def own_keys(problem: Problem) -> Array | str:
-    """The key that each query may not see, −1 for none; or why that cannot be told key by key."""
-    if problem.exclude is None:
-        return np.full(len(problem.query), -1)
-    own = own_rows(problem.query, problem.key, problem.exclude)
-    return f"exclude {own}" if isinstance(own, str) else own
-
-
 def laid(problem: Problem, threads: int) -> tuple[Line, Array, Array]:
     """The problem along the line, and the numbers of its queries and keys in their new order."""
     score = problem.score
     assert isinstance(score, Radial)
-    own = own_keys(problem)
-    assert not isinstance(own, str)
+    own = np.full(len(problem.query), -1)
+    if problem.exclude is not None:
+        found = own_rows(problem.query, problem.key, problem.exclude)
+        # ``refusal`` comes first: labels name rows of their own.
+        assert not isinstance(found, str)
+        own = found
     x, q = problem.key[:, 0].astype(np.float64), problem.query[:, 0].astype(np.float64)
     orders = each(np.argsort, [x] if np.array_equal(x, q) else [x, q], threads)
     keys, queries = orders[0], orders[-1]

@@ -21,13 +21,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.costs import FINEST
 from regard.problem import Problem
 
 Array = NDArray[Any]
 Power = tuple[int, ...]
 
-# Points of the fine grid, at 16 bytes: the transforms may take 1 GiB.
-FINEST = 1 << 26
 # The transforms work on a grid this much finer than the waves; finer than the finest tolerance is rounding.
 UPSAMPLING = 2.0
 FINEST_EPS = 1e-14
