@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from command import files, ok, refused
+from regard import costs
 from regard.cli import bench
 from regard.racing import peers, race
 
@@ -69,7 +70,8 @@ def test_a_place_that_is_taken_is_refused_before_anything_runs(here: Path, capfd
 
 def test_who_is_not_installed_is_left_out(small, monkeypatch) -> None:
     present = {name for name, *_ in bench._peers(GIVEN, W)}
-    monkeypatch.setattr(bench, "find_spec", lambda module: None if module in ("torch", "finufft") else object())
+    monkeypatch.setattr(bench, "find_spec", lambda module: None if module == "torch" else object())
+    monkeypatch.setattr(costs, "_has_finufft", lambda: False)
     monkeypatch.setattr(peers, "statsmodels_kernel_reg", lambda *_: None)
     left = {name for name, *_ in bench._peers(GIVEN, W)}
     assert left == (present | {"statsmodels KernelReg"}) - {"torch SDPA"}
