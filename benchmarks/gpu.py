@@ -22,7 +22,17 @@ import torch
 import torch.nn.functional as F
 
 from gpu_tables import text_of
-from gpu_timing import DEVICE, backward, error, gaussian_scores, gradient_error, in_blocks, milliseconds, problem
+from gpu_timing import (
+    DEVICE,
+    backward,
+    error,
+    gaussian_scores,
+    gradient_error,
+    in_blocks,
+    in_turns,
+    milliseconds,
+    problem,
+)
 from machine import RESULTS, save
 from regard.scores import Additive, DotProduct, Gaussian, Score
 from regard.tensors import fused_pool
@@ -234,11 +244,12 @@ def layers() -> list[dict[str, Any]]:
             return torch.softmax(scores.masked_fill(~mask, -torch.inf), 2) @ v
 
         leaves = [query, key, value]
-        row = {"name": name, "B": B, "n": n, "d": d}
-        for label, run in (("ours", ours), ("torch", theirs), ("compile", torch.compile(theirs, dynamic=False))):
-            with torch.no_grad():
-                row[f"{label}_ms"] = milliseconds(run)
-            row[f"{label}_both_ms"] = milliseconds(backward(run, leaves), 3)
+        row: dict[str, Any] = {"name": name, "B": B, "n": n, "d": d}
+        runs = {"ours": ours, "torch": theirs, "compile": torch.compile(theirs, dynamic=False)}
+        with torch.no_grad():
+            row |= {f"{label}_ms": spent for label, spent in in_turns(runs).items()}
+        both = {label: backward(run, leaves) for label, run in runs.items()}
+        row |= {f"{label}_both_ms": spent for label, spent in in_turns(both).items()}
         out.append(row)
     return out
 

@@ -36,6 +36,15 @@ def milliseconds(run: Callable[[], Any], rounds: int = 5) -> float:
     return statistics.median(spent)
 
 
+def in_turns(runs: dict[str, Callable[[], Any]], turns: int = 9) -> dict[str, float]:
+    """Median times of several, one after the other again and again: short calls wait for a host whose pace changes."""
+    spent: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(turns):
+        for name, run in runs.items():
+            spent[name].append(milliseconds(run, 1))
+    return {name: statistics.median(times) for name, times in spent.items()}
+
+
 def backward(run: Callable[[], Tensor], leaves: list[Tensor]) -> Callable[[], Any]:
     def both() -> Any:
         return torch.autograd.grad(run().sum(), leaves)

@@ -45,8 +45,8 @@ def compile_only() -> list[str]:
 def calls() -> dict[str, Any]:
     import torch
 
-    from regard.engines import batches, launch, products
-    from regard.engines.lay import Who, radial_form
+    from regard.engines import batches, launch, layer, products
+    from regard.engines.lay import ADDITIVE, Who, radial_form
 
     labels = torch.arange(N)[None]
     every = Who(
@@ -72,6 +72,12 @@ def calls() -> dict[str, Any]:
         for mirror in (False, True):
             launch.pull(form, value, every, state, value, state[:, 0], torch.zeros(1, N, 3, 4).double(), mirror=mirror)
 
+    def a_layer(code: int, d: int, P: int, dtype: Any = torch.float32) -> None:
+        query, key, value = (torch.zeros(2, N, c, dtype=dtype) for c in (d, d, P))
+        w = torch.ones(d) if code == ADDITIVE else torch.tensor(0.5)
+        it = layer.Layer(code, query, key, value, w, torch.full((2,), 5), torch.ones(2, N, N, dtype=torch.bool))
+        layer.pull(it, layer.attend(it), torch.zeros(2, N, P), torch.zeros(2, N), (True, True, True, True))
+
     return {
         "gaussian": lambda: both(batches, 0, 3, 1, Who()),
         "additive": lambda: both(batches, 10, 4, 1, Who(), per=True),
@@ -89,6 +95,10 @@ def calls() -> dict[str, Any]:
         "dot rows": lambda: both(products, 17, 64, 64, every),
         "dot rows, half": lambda: both(products, 17, 64, 64, every, torch.bfloat16),
         "lines": lines,
+        "layer, few features": lambda: a_layer(0, 3, 1),
+        "layer, many features": lambda: a_layer(0, 64, 64),
+        "layer, dot product, half": lambda: a_layer(9, 64, 100, torch.bfloat16),
+        "layer, additive": lambda: a_layer(ADDITIVE, 31, 8),
     }
 
 

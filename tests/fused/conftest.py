@@ -27,11 +27,8 @@ def _steady():
 
 
 @pytest.fixture
-def programs(monkeypatch):
-    """Tensors on a CPU go to the Triton programs, however few they are."""
-    pytest.importorskip("triton")
-    from triton.runtime import interpreter
-
+def programs(monkeypatch, interpreted):
+    """Tensors on a CPU go to the Triton programs for laid-out rows, however few they are."""
     import regard.tensors
     import regard.tensors.ops
     import regard.tensors.route
@@ -39,6 +36,20 @@ def programs(monkeypatch):
     monkeypatch.setattr(regard.tensors, "SMALL", -1)
     monkeypatch.setattr(regard.tensors.ops, "on_programs", lambda query: True)
     monkeypatch.setattr(regard.tensors.route, "on_programs", lambda query: True)
+
+
+@pytest.fixture
+def layers(monkeypatch, interpreted):
+    """Tensors on a CPU go to the Triton programs for problems of a layer's size, where those take them."""
+    import regard.tensors.layer
+
+    monkeypatch.setattr(regard.tensors.layer, "on_programs", lambda query: True)
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    pytest.importorskip("triton")
+    from triton.runtime import interpreter
 
     def call(self, *args, **kwargs):
         # A launch patches what all functions share: each need not do so again at every call, half of all time.

@@ -12,7 +12,7 @@ import pytest
 from fused_compile import calls
 
 FULL = bool(os.environ.get("REGARD_SOAK"))
-NAMES = list(calls()) if FULL else ["gaussian", "additive"]
+NAMES = list(calls()) if FULL else ["gaussian", "additive", "layer, few features"]
 
 
 def test_programs_compile(tmp_path):

@@ -71,6 +71,12 @@ def fused_pool(
         found = flash_pool(query, key, value, float(score.w))
         if found is not None:
             return found
+    if bias is None and exclude is None and sample_weight is None:
+        from regard.tensors.layer import layer_pool
+
+        found = layer_pool(query, key, value, score, mask, valid_lens)
+        if found is not None:
+            return found
     given = checked(query, key, value, score, *options)
     q, k, w, code = _canonical(given.query, given.key, score)
     if _is_small(q, k, given.value, given.shape):
