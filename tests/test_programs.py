@@ -286,7 +286,7 @@ from regard.scores import Gaussian
 x = np.linspace(0, 1, 2_000_000, dtype=np.float32)
 pool(x[:300], x[:300], x[:300], Gaussian(), engine="tiled")
 print("ready", flush=True)
-pool(x, x, x, Gaussian())
+pool(x, x, x, Gaussian(), engine="tiled")
 print("done", flush=True)
 """
 

@@ -44,10 +44,15 @@ def excess(largest: Array, keys: int, dtype: np.dtype[Any]) -> Array:
     >>> excess(np.array([1.0, 1e308]), 100, np.dtype(np.float64)).tolist()
     [0, 8]
     """
-    room = float(np.finfo(dtype).max) / (4.0 * max(keys, 1))
-    if (largest <= room).all():
+    most = room(keys, dtype)
+    if (largest <= most).all():
         return np.zeros(len(largest), int)
-    return np.ceil(np.log2(np.maximum(largest / room, 1.0))).astype(int)
+    return np.ceil(np.log2(np.maximum(largest / most, 1.0))).astype(int)
+
+
+def room(keys: int, dtype: np.dtype[Any]) -> float:
+    """How large values may be so that sums over ``keys`` of them do not overflow."""
+    return float(np.finfo(dtype).max) / (4.0 * max(keys, 1))
 
 
 def checked_range(name: str, array: Array) -> None:

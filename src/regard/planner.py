@@ -118,11 +118,24 @@ def plan(sketch: Sketch, engine: str = "auto", threads: int = 1) -> Plan:
     return Plan(sketch, tuple(steps), considered)
 
 
+def step_at_once(sketch: Sketch, threads: int) -> Step | None:
+    """The first step where the tiled engine does every pair at once; None: the plan is another."""
+    if _few(sketch) or tiled_cost(sketch) > AT_ONCE:
+        return None
+    return _step(
+        sketch, "tiled", sketch.score, threads, f"{sketch.pairs:,} pairs, exact and compiled, are done at once"
+    )
+
+
+def _few(sketch: Sketch) -> bool:
+    return sketch.pairs * (1 + moment_count(1, sketch.width, sketch.degree)) <= 2 * SMALL
+
+
 def _choose(sketch: Sketch) -> tuple[str, str, tuple[Candidate, ...]]:
-    if sketch.pairs * (1 + moment_count(1, sketch.width, sketch.degree)) <= 2 * SMALL:
+    if _few(sketch):
         return "reference", f"{sketch.pairs:,} pairs are few enough for plain numpy", ()
-    if tiled_cost(sketch) <= AT_ONCE:
-        return "tiled", f"{sketch.pairs:,} pairs, exact and compiled, are done at once", ()
+    if (at_once := step_at_once(sketch, 1)) is not None:
+        return at_once.engine, at_once.reason, ()
     found = candidates(sketch)
     best, by_name = found[0], {one.engine: one for one in found}
     if best.engine == "tiled" and by_name["pruned"].seconds < inf and order_cost(sketch) <= CLOSE * best.seconds:

@@ -17,7 +17,7 @@ from regard.bounds import excess
 from regard.partial import Finished, finish
 from regard.planner import Plan, plan
 from regard.problem import Problem, build, matrix
-from regard.runner import available_threads, run_moments, run_weights
+from regard.runner import available_threads, run_at_once, run_moments, run_weights
 from regard.scores import Score
 
 Array = NDArray[Any]
@@ -72,6 +72,11 @@ def pool(
     """
     if is_tensor(query):
         return _pool_tensors(query, key, value, score, mask, sample_weight, exclude, engine)
+    if engine == "auto" and mask is None and sample_weight is None and exclude is None:
+        # Small problems of the common kind take longer to be described than to be computed.
+        at_once = run_at_once(query, key, value, score, tol)
+        if at_once is not None:
+            return Pooled(*at_once)
     queries, keys, columns = matrix("query", query), matrix("key", key), matrix("value", value)
     problem = build(queries, keys, columns, score, mask=mask, sample_weight=sample_weight, exclude=exclude, tol=tol)
     return told(_averages(problem, engine), queries, single=np.ndim(value) == 1)

@@ -6,17 +6,19 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from regard import engines
-from regard.arrays import as_numpy
+from regard.arrays import as_numpy, is_tensor
 from regard.costs import estimate
 from regard.partial import Partial, empty
-from regard.planner import plan
-from regard.problem import Adjoint, Gradients, Problem, moment_count
+from regard.planner import Step, plan, step_at_once
+from regard.problem import Adjoint, Gradients, Problem, Sketch, moment_count
+from regard.scores import Gaussian
 
 if TYPE_CHECKING:
     from regard.engines.few import Few
@@ -27,6 +29,8 @@ Array = NDArray[Any]
 
 # Seeing all pairs once for a value and its slope is as good as seeing this share of them for one after the other.
 SWEPT = 5.0
+# What programs work in, in the machine's own order of bytes.
+REALS = (np.dtype(np.float64), np.dtype(np.float32))
 
 
 class Ran(NamedTuple):
@@ -34,6 +38,48 @@ class Ran(NamedTuple):
 
     partial: Partial
     limit: Array  # (Q,) boolean
+
+
+def run_at_once(query: Any, key: Any, value: Any, score: Any, tol: Any) -> tuple[Array, Array] | None:
+    """Output and logsumexp of a plain Gaussian mean, where the plan is to do all of its pairs at once.
+
+    None: the arguments are others than bare arrays of one dtype that fit together and a Gaussian score of them, or
+    their numbers need a closer look. Then ``run_moments`` answers, after the usual checks.
+    """
+    if not (type(query) is type(key) is type(value) is np.ndarray and type(score) is Gaussian):
+        return None
+    dtype, w, shape = query.dtype, score.w, value.shape
+    if dtype not in REALS or key.dtype != dtype or value.dtype != dtype or is_tensor(w):
+        return None
+    query, key, value = (array[:, None] if array.ndim == 1 else array for array in (query, key, value))
+    if not query.ndim == key.ndim == 2 or value.shape != (key.shape[0], 1):
+        return None
+    width = key.shape[1]
+    if query.shape[1] != width or w.shape not in ((), (width,)):
+        return None
+    if not (tol is None or (isinstance(tol, int | float) and 0 <= tol < 1)):
+        return None
+    step = _step_at_once(query.shape[0], key.shape[0], width, dtype)
+    if step is None:
+        return None
+    from regard.engines.at_once import averages
+
+    found = averages(query, key, value, score, step)
+    if found is None:
+        return None
+    output, logsumexp = found
+    return output.reshape(-1, *shape[1:]).astype(dtype, copy=False), logsumexp.astype(dtype, copy=False)
+
+
+def _step_at_once(queries: int, keys: int, width: int, dtype: np.dtype[Any]) -> Step | None:
+    """For a plain Gaussian mean sizes alone decide, and small calls come in thousands."""
+    step = _sized_step(queries, keys, width, dtype)
+    return step if step is None or queries <= step.query_tile else replace(step, threads=available_threads())
+
+
+@lru_cache
+def _sized_step(queries: int, keys: int, width: int, dtype: np.dtype[Any]) -> Step | None:
+    return step_at_once(Sketch(queries, keys, width, 1, dtype, Gaussian()), 1)
 
 
 def run_moments(problem: Problem, engine: str) -> Ran:

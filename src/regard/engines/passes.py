@@ -20,13 +20,17 @@ from regard.engines.gradients import chain_rule, no_gradients, sums_over_keys, s
 from regard.engines.jobs import blocks, each, jobs_of
 from regard.engines.reach import EVERY_TILE, Near, Reach, every_tile
 from regard.engines.words import (
+    FEWEST_FUSED,
     doubled,
     frozen,
+    gaussian_words,
     in_score_units,
     lane_labels,
+    least_mass,
     overflowed,
     packed,
     pairs_of,
+    squares_fit,
     unpacked,
 )
 from regard.partial import Partial, empty, merge_all
@@ -35,14 +39,11 @@ from regard.problem import Adjoint, Gradients, Outcome, Problem, moment_count
 from regard.programs.averages import average_blocks, weight_blocks
 from regard.programs.centred import centred_blocks
 from regard.programs.fused import gaussian_sums
-from regard.programs.lanes import DEEPEST, LOG2E, block_lanes
+from regard.programs.lanes import block_lanes
 from regard.programs.pairs import Pairs
-from regard.scores import Additive, Gaussian, Nearest, Radial, far_below
+from regard.scores import Additive, Gaussian, Nearest, Radial
 
 Array = NDArray[Any]
-
-# Fewer queries than this do not fill the lanes of the fused program.
-FEWEST_FUSED = 32
 
 
 def moments(problem: Problem, step: Step, reach: Reach | None = None) -> Outcome:
@@ -53,7 +54,8 @@ def moments(problem: Problem, step: Step, reach: Reach | None = None) -> Outcome
         return _moments(problem, step, reach)
     partial = _fused(problem, step, reach)
     # Too little mass to tell from what was cut off: these rows are done again with a peak of their own.
-    again = partial.mass < _least_mass(problem)
+    keys, width = problem.key.shape
+    again = partial.mass < least_mass(keys, width, problem.query.dtype)
     return _redone(Outcome(partial), again, lambda: _moments(doubled(problem.take(np.flatnonzero(again))), step))
 
 
@@ -199,15 +201,9 @@ def _can_fuse(problem: Problem) -> bool:
         return False
     if problem.degree or problem.columns.shape[1] != 1 or problem.query.shape[0] < FEWEST_FUSED:
         return False
-    with np.errstate(over="ignore"):
-        farthest = problem.key.shape[1] * (2.0 * problem.largest * np.abs(problem.score.w).max(initial=0.0)) ** 2
-    return bool(farthest < 0.25 * np.finfo(problem.query.dtype).max)
-
-
-def _least_mass(problem: Problem) -> float:
-    """A mass so far above what the cut-off can take that the loss is below rounding, and no query with it far."""
-    size, (keys, width) = problem.query.dtype.itemsize, problem.key.shape
-    return float(keys * max(2.0 ** ((30 if size == 4 else 60) - DEEPEST[size]), np.exp(-far_below(keys, width))))
+    return squares_fit(
+        float(problem.score.w.max(initial=0.0)), problem.largest, problem.key.shape[1], problem.query.dtype
+    )
 
 
 def _fused(problem: Problem, step: Step, reach: Reach | None) -> Partial:
@@ -215,11 +211,7 @@ def _fused(problem: Problem, step: Step, reach: Reach | None) -> Partial:
     dtype, score = problem.query.dtype, problem.score
     assert isinstance(score, Gaussian)
     lanes = block_lanes(dtype.itemsize)
-    # One moderate w for all features goes into the exponent; otherwise differences are scaled one by one.
-    single = score.w.ndim == 0 and 1e-6 < score.w < 1e6
-    w = None if single else frozen(np.broadcast_to(score.w, problem.key.shape[1]).astype(dtype))
-    c = dtype.type(-0.5 * LOG2E * (score.w**2 if single else 1.0))
-    cap = dtype.type(DEEPEST[dtype.itemsize] / -float(c))
+    w, c, cap = gaussian_words(score, problem.key.shape[1], dtype)
     weight = np.ones(problem.key.shape[0], dtype)
     if problem.sample_weight is not None:
         weight = problem.sample_weight.astype(dtype)

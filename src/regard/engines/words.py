@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from math import exp
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +13,40 @@ from regard.partial import Partial
 from regard.problem import Problem, allowed
 from regard.programs.lanes import DEEPEST, LOG2E, block_lanes
 from regard.programs.pairs import ADDITIVE, DOT, METRIC, RADIAL, Pairs
-from regard.scores import Additive, DotProduct, Nearest, Radial, power_and_stretch
+from regard.scores import Additive, DotProduct, Gaussian, Nearest, Radial, far_below, power_and_stretch
 
 Array = NDArray[Any]
+
+# Fewer queries than this do not fill the lanes of the fused program.
+FEWEST_FUSED = 32
+
+
+class GaussianWords(NamedTuple):
+    """A Gaussian score as the fused program takes it."""
+
+    w: Array | None  # (d,) what differences are multiplied by
+    c: Any  # what u² is multiplied by to give a power of two
+    cap: Any  # u² from which on a weight is zero
+
+
+def gaussian_words(score: Gaussian, width: int, dtype: np.dtype[Any]) -> GaussianWords:
+    """One moderate w for all features goes into the exponent; otherwise differences are scaled one by one."""
+    single = score.w.ndim == 0 and 1e-6 < score.w < 1e6
+    w = None if single else frozen(np.broadcast_to(score.w, width).astype(dtype))
+    c = dtype.type(-0.5 * LOG2E * (score.w**2 if single else 1.0))
+    return GaussianWords(w, c, dtype.type(DEEPEST[dtype.itemsize] / -float(c)))
+
+
+def squares_fit(w: float, largest: float, width: int, dtype: np.dtype[Any]) -> bool:
+    """Whether no u² of the fused program can overflow, given the largest w and the largest size of a coordinate."""
+    reach = 2.0 * largest * w
+    return width * reach * reach < 0.25 * float(np.finfo(dtype).max)
+
+
+def least_mass(keys: int, width: int, dtype: np.dtype[Any]) -> float:
+    """A mass so far above what the cut-off can take that the loss is below rounding, and no query with it far."""
+    cut = 2.0 ** (30.0 - DEEPEST[4]) if dtype.itemsize == 4 else 2.0 ** (60.0 - DEEPEST[8])
+    return float(keys * max(cut, exp(-far_below(keys, width))))
 
 
 def working(problem: Problem) -> Problem:
