@@ -25,6 +25,7 @@ LEVELS = [
     {"seq2seq"},
     {"nn"},
     {"streaming"},
+    {"gaps"},
     {"pooling", "local", "tensors", "folds"},
     {"runner"},
     {"engines"},

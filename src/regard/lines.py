@@ -49,8 +49,12 @@ class LocalFit(NamedTuple):
     cross: Array  # (Q, P, d)  c
 
 
-def local_fit(partial: Partial, columns: int, width: int, degree: int, w: Array, ridge: float) -> LocalFit:
+def local_fit(
+    partial: Partial, columns: int, width: int, degree: int, w: Array, ridge: float, leaning: Array | None = None
+) -> LocalFit:
     """Fits from the moments of degree 0, or 2 for a line; ``ridge`` is λ ≥ 0.
+
+    ``leaning`` (d,) boolean: features that a line may have a slope in; None: all.
 
     *Empty rows*: output 0, slope 0. *Cost*: O(Q·d²·(d + P)).
     """
@@ -62,10 +66,11 @@ def local_fit(partial: Partial, columns: int, width: int, degree: int, w: Array,
         nothing = np.zeros((len(share), columns, 0))
         none = np.zeros((len(share), 0))
         return LocalFit(moments.value, nothing, np.ones((len(share), 1)), nothing, none, none, none, nothing, nothing)
-    return _line(moments, np.diag(np.broadcast_to(w, width)) if np.ndim(w) < 2 else w, ridge)
+    W = np.diag(np.broadcast_to(w, width)) if np.ndim(w) < 2 else w
+    return _line(moments, W if leaning is None else W * leaning[:, None], ridge, leaning)
 
 
-def _line(moments: Moments, W: Array, ridge: float) -> LocalFit:
+def _line(moments: Moments, W: Array, ridge: float, leaning: Array | None) -> LocalFit:
     xp, value, mean = namespace(moments.value), moments.value, moments.delta
     assert mean is not None
     assert moments.value_delta is not None
@@ -75,6 +80,8 @@ def _line(moments: Moments, W: Array, ridge: float) -> LocalFit:
     # Where keys share a place, what is left of the difference is rounding: next to a small λ it would pass for a slope.
     nothing = NO_SPREAD_NEXT_TO_A_RIDGE if ridge > 0.0 else NO_SPREAD
     varies = xp.diagonal(spread, 0, 1, 2) > nothing * square  # (Q, d)
+    if leaning is not None:
+        varies, mean = varies * like(leaning, value), mean * like(leaning, value)
     spread = spread * varies[:, :, None] * varies[:, None, :]
     cross = (moments.value_delta - value[:, :, None] * mean[:, None, :]) * varies[:, None, :]  # (Q, P, d)
     right = xp.concatenate([cross, mean[:, None, :]], 1)  # (Q, P + 1, d)

@@ -40,6 +40,7 @@ class Local:
     fit: LocalFit
     settled: Array  # (Q,)  queries whose answer does not move with w: nobody in reach, or a limit
     kept: Kept | None = None  # what computed the moments, if no engine did
+    leaning: Array | None = None  # (d,) boolean: features that lines have slopes in; None: all
 
     def gradients(self, grad_output: Array, want: frozenset[str], leverage: Array | None = None) -> LocalGradients:
         """Gradients of Σ grad_output·output, and of Σ leverage·left₀/mass if given, w.r.t. ``want`` ⊆ {w, query}.
@@ -62,7 +63,11 @@ class Local:
         score, width = self.problem.score, self.problem.key.shape[1]
         assert isinstance(score, Radial)
         W = score.w if score.w.ndim == 2 else np.diag(np.broadcast_to(score.w, width))
-        return local_adjoint(self.fit, np.where(self.settled[:, None], 0.0, grad_output), W, self.ridge)
+        grad = np.where(self.settled[:, None], 0.0, grad_output)
+        if self.leaning is None:
+            return local_adjoint(self.fit, grad, W, self.ridge)
+        found = local_adjoint(self.fit, grad, W * self.leaning[:, None], self.ridge)
+        return found._replace(w=found.w * self.leaning[:, None])
 
     def _pull(self, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
         """The pullback of the queries that are not settled: a limit's peak is no score to compare with."""
@@ -89,11 +94,12 @@ def fit_local(
     engine: str = "auto",
     own: Partial | None = None,
     kept: Kept | None = None,
+    leaning: Array | None = None,
 ) -> Local:
     """Local means (degree 0) or lines (degree 1) of every query of a problem; its score is radial.
 
     ``own`` is merged into the moments: what the query adds to its own keys. ``kept``, if given, computes them instead
-    of an engine, and gradients are of w only.
+    of an engine, and gradients are of w only. ``leaning`` (d,): features that lines have slopes in; None: all.
 
     *Empty rows*: output 0, settled. *Cost*: O(Q·K·(d + P)), at degree 1 O(Q·K·d·(d + P)); memory O(Q·d·(d + P)).
     """
@@ -107,8 +113,8 @@ def fit_local(
     if own is not None:
         partial = merge(partial._replace(moments=as_numpy(partial.moments)), own)
     columns, width = problem.columns.shape[1], problem.key.shape[1]
-    fit = local_fit(partial, columns, width, degree, score.w, ridge)
-    return Local(problem, ridge, engine, partial, fit, limit | (partial.mass <= 0.0), kept)
+    fit = local_fit(partial, columns, width, degree, score.w, ridge, leaning)
+    return Local(problem, ridge, engine, partial, fit, limit | (partial.mass <= 0.0), kept, leaning)
 
 
 def pool_local(
@@ -122,6 +128,7 @@ def pool_local(
     sample_weight: ArrayLike | None = None,
     engine: str = "auto",
     tol: float | None = None,
+    leaning: Array | None = None,
 ) -> tuple[Array, Array, Local]:
     """Outputs (Q, P) of local means or lines in the units of value (K, P), a scale (P,), and the fits, in float64.
 
@@ -130,7 +137,7 @@ def pool_local(
     query, key, value = (np.asarray(part, np.float64) for part in (query, key, value))
     centre, scale = centre_and_scale(value, sample_weight)
     problem = build(query, key, (value - centre) / scale, score, sample_weight=sample_weight, tol=tol)
-    local = fit_local(problem, degree, ridge, engine)
+    local = fit_local(problem, degree, ridge, engine, leaning=leaning)
     return np.where(local.partial.mass[:, None] > 0.0, centre + scale * local.fit.output, 0.0), scale, local
 
 

@@ -31,10 +31,12 @@ KINDS = (
 )
 # Tuples with named fields that a fitted attribute may be: name → module.
 RECORDS = {
+    "Coding": "regard.data.columns",
     "Head": "regard.bandwidth.heads",
     "HeadSearch": "regard.bandwidth.heads",
     "History": "regard.estimators.attention",
     "NeighbourSearch": "regard.bandwidth.adaptive",
+    "Part": "regard.data.columns",
     "Scaling": "regard.bandwidth.scaling",
     "Search": "regard.bandwidth.search",
 }

@@ -184,10 +184,7 @@ REFUSED_FITS = [
     (["houses.csv", "--target", "price", "--bandwidth", "1,2"], "bandwidth has 2 numbers but X has 7"),
     (["houses.csv", "--target", "price", "--bandwidth", "wide"], "bandwidth must be"),
     (["kinds.csv", "--target", "price"], "has no column 'price'"),
-    (
-        ["kinds.csv", "--target", "area"],
-        "column 'kind' is text and cannot be a feature; choose numeric columns, such as",
-    ),
+    (["names.csv", "--target", "y"], "every feature is text with more than 64 different cells"),
     (["only.csv", "--target", "y"], "no column left to learn from besides the target 'y'"),
     (["zero.csv", "--target", "y", "--sample-weight", "n"], "sample_weight"),
     (["negative.csv", "--target", "y", "--sample-weight", "n"], "sample_weight"),
@@ -205,6 +202,7 @@ def test_fits_that_are_refused(arguments: list[str], words: str, here: Path, cap
     Path("zero.csv").write_text("x,y,n\n1,1,0\n2,2,0\n")
     Path("negative.csv").write_text("x,y,n\n1,1,-1\n2,2,1\n")
     Path("unlabelled.csv").write_text("x,kind\n1,a\n2,\n")
+    Path("names.csv").write_text("name,y\n" + "".join(f"name {i},{i}\n" for i in range(70)))
     before = files(here)
     assert words in refused(capfd, "fit", *arguments, "--out", "m.regard")
     assert files(here) == before
@@ -214,7 +212,23 @@ def test_a_model_cannot_go_to_stdout(here: Path, capfd) -> None:
     assert "a model is a file" in refused(capfd, "fit", "houses.csv", "--target", "price", "--out", "-")
 
 
-def test_the_suggested_features_work(here: Path, capfd) -> None:
-    err = refused(capfd, "fit", "kinds.csv", "--target", "area", "--out", "m.regard")
-    suggested = err.split("--features ")[1].strip()
-    ok(capfd, "fit", "kinds.csv", "--target", "area", "--out", "m.regard", "--features", suggested)
+def test_text_is_learned_from_as_it_is(here: Path, capfd) -> None:
+    out = ok(capfd, "fit", "kinds.csv", "--target", "area", "--out", "m.regard", "--features", "age,kind")
+    assert re.search(r"kind +λ 0\.\d+ .*of at most 0\.5, 2 categories", str(out))
+    ok(capfd, "predict", "m.regard", "kinds.csv")
+    (here / "numbers.csv").write_text("age,kind\n1,2\n")
+    assert "column 'kind' holds numbers, and the model knows it as text" in refused(
+        capfd, "predict", "m.regard", "numbers.csv"
+    )
+    (here / "words.csv").write_text("age,kind\nold,flat\n")
+    assert "column 'age' is text, and the model knows it as numbers" in refused(
+        capfd, "predict", "m.regard", "words.csv"
+    )
+
+
+def test_a_column_of_names_is_left_out_and_told(here: Path, capfd) -> None:
+    rows = "\n".join(f"name {i},{i},{2 * i}" for i in range(70))
+    (here / "named.csv").write_text(f"name,x,y\n{rows}\n")
+    assert "left out 'name': 70 different texts, more than 64" in str(
+        ok(capfd, "fit", "named.csv", "--target", "y", "--out", "m.regard", "--bandwidth", "3")
+    )

@@ -25,6 +25,7 @@ MADE = {
     "BandwidthPathDisplay": lambda **more: plot.BandwidthPathDisplay(GRID + 1, GRID, chosen=1.5, **more),
     "FeatureRelevanceDisplay": lambda **more: plot.FeatureRelevanceDisplay([0.2, 0.8], **more),
     "TrainingCurveDisplay": lambda **more: plot.TrainingCurveDisplay(np.arange(5), GRID, screen="none", **more),
+    "ExplanationDisplay": lambda **more: plot.ExplanationDisplay([0.6, 0.3], [0.9, -0.1], nearness=[0.2, 0.8], **more),
     "NeighbourDisplay": lambda **more: plot.NeighbourDisplay([3, 1], [0.6, 0.3], rest=0.1, others=2, **more),
     "AlignmentDisplay": lambda **more: plot.AlignmentDisplay(
         np.eye(2, 3), ["unbelievable", "<eos>"], ["incroyablement", "août", " "], entropy=True, **more

@@ -23,8 +23,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from regard.bandwidth.losses import LogLoss, Loss, SquaredError
 from regard.bandwidth.rules import checked_kernel, checked_weight, counts_repetitions
+from regard.bandwidth.shapes import spreads
 from regard.bounds import checked_range
 from regard.costs import estimate
+from regard.data.columns import Coding
 from regard.local import Local, fit_local
 from regard.partial import Partial
 from regard.pooling import pool
@@ -73,6 +75,8 @@ class Objective:
     engine: str
     tol: float = 0.0  # share of its attention that a row may lose
     rough: bool = False  # lines in single precision: enough to search by
+    coding: Coding | None = None  # of a mixed table: then w is one number to a part
+    leaning: Array | None = None  # (d,) boolean: features that lines have slopes in; None: all
 
     @classmethod
     def of(
@@ -87,6 +91,8 @@ class Objective:
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
         engine: str = "auto",
+        coding: Coding | None = None,
+        leaning: Array | None = None,
     ) -> Objective:
         """Check the data; y is (n,) or (n, P) numbers or, with ``classes``, (n,) numbers of classes."""
         if criterion not in CRITERIA:
@@ -120,7 +126,8 @@ class Objective:
             if classes is None
             else LogLoss.of(target, classes, counts)
         )
-        return cls(key, loss, weight, counts, repeated, labels, rows, kernel, degree, criterion, engine)
+        facts = (key, loss, weight, counts, repeated, labels, rows, kernel, degree, criterion, engine)
+        return cls(*facts, coding=coding, leaning=leaning)
 
     def looking_at(self, rows: Array) -> Objective:
         """The same objective as a mean over some of the rows only; all rows stay keys."""
@@ -142,17 +149,36 @@ class Objective:
         return -value if isinstance(self.loss, LogLoss) else 1.0 - value
 
     @property
+    def spread(self) -> Array:
+        """Typical size of what each w multiplies: of every feature, or of every part of a mixed table."""
+        each = spreads(self.key, self.counts)
+        return each if self.coding is None else np.sqrt(self.coding.folded(each**2))
+
+    @property
     def size(self) -> float:
         """n, repetitions counted."""
         return float(self.counts.sum())
 
     def seconds(self, w: ArrayLike) -> float:
         """What the planner expects one look at this objective to cost, without its gradient."""
-        sketch = self._problem(RADIAL[self.kernel](w)).sketch()
+        sketch = self._problem(RADIAL[self.kernel](self._of_features(w))).sketch()
         return estimate(replace(sketch, degree=2 * self.degree), self.engine)
 
     def __call__(self, w: ArrayLike, ridge: float = 0.0, *, gradient: bool = False) -> Evaluation:
         """The objective at w (scalar, (d,) or (d, r)) and λ, with its gradient if asked for."""
+        if self.coding is None:
+            return self._at(w, ridge, gradient)
+        found = self._at(self._of_features(w), ridge, gradient)
+        if found.w is None:
+            return found
+        slope = self.coding.folded(found.w)
+        return found._replace(w=slope if np.ndim(w) else np.asarray(slope.sum()))
+
+    def _of_features(self, w: ArrayLike) -> ArrayLike:
+        return w if self.coding is None else self.coding.spread(np.asarray(w))
+
+    def _at(self, w: ArrayLike, ridge: float, gradient: bool) -> Evaluation:
+        """At a w of the features."""
         sweep, scales = self._sweep, np.asarray(w, np.float64)
         if sweep is not None and scales.ndim < 2 and sweep.holds(scales):
             return self._swept(sweep, scales, gradient)
@@ -257,7 +283,7 @@ class Objective:
         kept = self._kept if self._kept is not None and self._kept.holds(score.w) else None
         # What is kept was checked when it was laid out.
         problem = self._problem(score) if kept is None else replace(self._laid, score=score)
-        return fit_local(problem, self.degree, ridge, self.engine, own, kept)
+        return fit_local(problem, self.degree, ridge, self.engine, own, kept, self.leaning)
 
     @cached_property
     def _kept(self) -> Kept | None:

@@ -53,7 +53,7 @@ def follow_the_notes(
         evaluations=epochs + 1,
         path=np.array(path),
         places=np.array(places),
-        smoothed_out=np.zeros(objective.key.shape[1], bool),
+        smoothed_out=np.zeros(len(objective.spread), bool),
         edge=False,
         flat=False,
         minima=(objective.in_units_of_y(final.value),),

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.bandwidth.objective import Objective
-from regard.bandwidth.shapes import Shape, spreads
+from regard.bandwidth.shapes import Shape
 from regard.bandwidth.valleys import ignore_the_widest, look_further, valleys
 from regard.bandwidth.walks import RIDGES, Point, Progress, Trail, closely, descend, sharpest
 
@@ -77,7 +77,7 @@ def learn(
     thousand.
     """
     trail = Trail(objective, ridge, progress)
-    shape = Shape.of(metric, spreads(objective.key, objective.counts))
+    shape = Shape.of(metric, objective.spread)
     _check_spreads(shape.spread[shape.active])
     ends: list[Point] = []
     flat, interrupted = not shape.size, False
@@ -107,7 +107,7 @@ def refine(
     *Cost*: some 5 to 15 evaluations.
     """
     trail = Trail(objective, ridge, progress, path=first.path.tolist(), places=list(first.places))
-    shape = Shape.of(metric, spreads(objective.key, objective.counts))
+    shape = Shape.of(metric, objective.spread)
     shape = shape.without(np.broadcast_to(first.w == 0.0, shape.active.shape))
     ends, interrupted = [], False
     try:

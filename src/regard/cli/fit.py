@@ -11,12 +11,15 @@ import typer
 from regard.cli.console import say, working
 from regard.cli.inputs import Language, check_distinct, frame, size_in_words
 from regard.cli.progress import learning
-from regard.cli.summary import told
+from regard.cli.summary import gaps_in_words, told
 
 if TYPE_CHECKING:
     from regard.data import Table
 
 Bandwidth = str | float | list[float]
+
+# Different texts of a column that can be learned from.
+MOST_LEVELS = 64
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ class Fit:
             model = self._estimator(y)
         with learning(model, f"Learning from {len(table):,} rows"):
             model.fit(X, y, sample_weight=weight)
+        if (told_of_gaps := gaps_in_words(model)) is not None:
+            say(told_of_gaps)
         with working(f"Saving {self.out}"):
             save(model, self.out, metadata={"target": self.target}, force=self.force)
         for line in told(model, names, self.target, f"{len(table):,} rows of {table.source}"):
@@ -72,12 +77,12 @@ class Fit:
         names = self.features or tuple(name for name in table.names if name not in parts)
         if not names:
             raise TableError(f"{table.source}: has no column left to learn from besides the target {self.target!r}")
-        for name in names:
-            if table.is_text(name):
-                keep = ",".join(other for other in names if not table.is_text(other))
-                hint = f"choose numeric columns, such as --features {keep}" if keep else "no column is numeric"
-                raise TableError(f"{table.source}: column {name!r} is text and cannot be a feature; {hint}")
-        return names
+        many = [name for name in names if _categories(table, name) > MOST_LEVELS]
+        if len(many) == len(names):
+            raise TableError(f"{table.source}: every feature is text with more than {MOST_LEVELS} different cells")
+        for name in many:
+            say(f"left out {name!r}: {_categories(table, name):,} different texts, more than {MOST_LEVELS}")
+        return tuple(name for name in names if name not in many)
 
     def _target(self, table: Table) -> Any:
         return table.labels(self.target) if table.is_text(self.target) else table.numbers(self.target)
@@ -87,9 +92,17 @@ class Fit:
 
         classes = y.dtype == object
         if self.bandwidth is None:
-            return regard.KernelClassifier() if classes else regard.KernelRegressor()
+            return (regard.KernelClassifier if classes else regard.KernelRegressor)(missing="ignore")
         kind = regard.NadarayaWatsonClassifier if classes else regard.NadarayaWatsonRegressor
-        return kind(kernel=self.kernel or "gaussian", bandwidth=self.bandwidth)
+        # A kernel that ends somewhere cannot compare rows by some of their columns.
+        everywhere = self.kernel in (None, "gaussian", "laplace") and self.bandwidth != "adaptive"
+        missing = "ignore" if everywhere else "refuse"
+        return kind(kernel=self.kernel or "gaussian", bandwidth=self.bandwidth, missing=missing)
+
+
+def _categories(table: Table, name: str) -> int:
+    """How many different texts a column holds; 0 of a column of numbers."""
+    return len(set(table.column(name))) if table.is_text(name) else 0
 
 
 def command(
@@ -99,7 +112,11 @@ def command(
     target: Annotated[str, typer.Option(help="Column to predict. Text makes a classifier, numbers a regressor.")],
     out: Annotated[str, typer.Option(help="Model file to write.")],
     features: Annotated[
-        str | None, typer.Option(metavar="a,b,c", help="Numeric columns to learn from. Default: all the others.")
+        str | None,
+        typer.Option(
+            metavar="a,b,c",
+            help="Columns to learn from, numbers or text. Default: all the others. Empty cells are allowed.",
+        ),
     ] = None,
     bandwidth: Annotated[
         str | None,

@@ -37,10 +37,12 @@ def check_distinct(out: str, *inputs: str) -> None:
 
 
 def frame(table: Table, names: Sequence[str]) -> Any:
-    """Columns by name as a dataframe, so that the estimator sees and keeps their names."""
+    """Columns by name as a dataframe, so that the estimator sees and keeps their names; gaps stay gaps."""
     import polars
 
-    return polars.DataFrame({name: table.numbers(name).astype("float64") for name in names})
+    cells = {name: table.cells(name) for name in names}
+    kinds = {name: polars.String if column.dtype == object else polars.Float64 for name, column in cells.items()}
+    return polars.DataFrame({name: column.tolist() for name, column in cells.items()}, schema=kinds)
 
 
 def queries(saved: Saved, table: Table) -> Any:
@@ -56,6 +58,7 @@ def queries(saved: Saved, table: Table) -> Any:
                 f"{table.source}: lacks {listing(missing)}, which the model needs; "
                 f"its columns are {listing(table.names)}"
             )
+        _check_kinds(saved.model, table)
         return frame(table, [str(name) for name in names])
     wanted = saved.model.n_features_in_
     if len(table.names) != wanted:
@@ -64,6 +67,21 @@ def queries(saved: Saved, table: Table) -> Any:
             f"{wanted} columns; it has {len(table.names)}: {listing(table.names)}"
         )
     return table.matrix(table.names)
+
+
+def _check_kinds(model: Any, table: Table) -> None:
+    """Refuse numbers where the model knows text, and the other way round."""
+    from regard.data import TableError
+
+    coding = getattr(model, "coding_", None)
+    parts = () if coding is None else coding.parts
+    words = {part.names[0] for part in parts if part.levels and isinstance(part.levels[0], str)}
+    for name in map(str, model.feature_names_in_):
+        cells = table.cells(name)
+        if cells.dtype == object and name not in words and any(cell is not None for cell in cells):
+            raise TableError(f"{table.source}: column {name!r} is text, and the model knows it as numbers")
+        if cells.dtype != object and name in words:
+            raise TableError(f"{table.source}: column {name!r} holds numbers, and the model knows it as text")
 
 
 class Asked(NamedTuple):

@@ -38,13 +38,50 @@ def _reach(model: Any, names: Sequence[str]) -> Iterator[str]:
         rule = f", by {model.bandwidth}" if isinstance(model.bandwidth, str) else ""
         yield f"bandwidth of the {model.kernel} kernel, in each feature's own units{rule}, and its share:"
     widths = np.broadcast_to(model.bandwidth_, len(names))
-    numbers = [f"{width:.4g}" for width in widths]
+    kinds = _categories(model)
+    numbers = [f"{'λ ' if name in kinds else ''}{width:.4g}" for name, width in zip(names, widths, strict=True)]
     name_width, number_width = max(map(len, names)), max(map(len, numbers))
     # A line may still lean on a feature that does not decide who is near.
     ignored = "smoothed out" + ": at most a straight line in it" * (heads and model._DEGREE > 0)
-    for name, number, share, column in zip(names, numbers, model.feature_relevance_, model.key_.T, strict=True):
-        told = " (does not vary, ignored)" if np.ptp(column) == 0.0 else f" ({ignored})" * bool(share < HARDLY)
-        yield f"  {name:<{name_width}}  {number:>{number_width}}  {share:>4.0%}{told}"
+    for name, number, share, varies in zip(names, numbers, model.feature_relevance_, _varying(model), strict=True):
+        told = f" ({ignored})" * bool(share < HARDLY) if varies else " (does not vary, ignored)"
+        yield f"  {name:<{name_width}}  {number:>{number_width}}  {share:>4.0%}{told}{kinds.get(name, '')}"
+
+
+def _varying(model: Any) -> list[bool]:
+    """Which columns of the table vary."""
+    import numpy as np
+
+    features = np.nanmax(model.key_, axis=0) > np.nanmin(model.key_, axis=0)
+    coding = getattr(model, "coding_", None)
+    if coding is None:
+        return [bool(one) for one in features]
+    parts = np.bincount(coding.part_of, features) > 0
+    return [bool(one) for one in coding.by_column(parts)]
+
+
+def _categories(model: Any) -> dict[str, str]:
+    """What else there is to say of columns of categories: λ = 0 looks at its own alone, the largest at all alike."""
+    parts = model.coding_.parts if hasattr(model, "coding_") else ()
+    return {
+        part.names[0]: f", λ of at most {part.widest:.3g}, {len(part.levels)} categories"
+        for part in parts
+        if part.levels
+    }
+
+
+def gaps_in_words(model: Any) -> str | None:
+    """A line about training rows with empty cells, if there are any."""
+    import numpy as np
+
+    gaps = int(np.isnan(model.key_).any(axis=1).sum())
+    if not gaps:
+        return None
+    rows = len(model.key_)
+    return (
+        f"{gaps:,} of {rows:,} rows have empty cells: learned from the other {rows - gaps:,}; rows are compared by the "
+        "columns that both have"
+    )
 
 
 def _heads(model: Any) -> Iterator[str]:

@@ -80,6 +80,21 @@ class Table:
             raise self.error(row, name, what)
         return column
 
+    def cells(self, name: str) -> Array:
+        """One column (rows,) with its gaps: text, None where a cell is empty, or finite float64, NaN where it is.
+
+        Raises TableError naming the first cell that is neither, in a column that is not text throughout.
+        """
+        column = self.column(name)
+        if column.dtype == object:
+            if not self.is_text(name) and any(cell.strip() for cell in column):
+                raise self._not_numbers(name, column)
+            return np.array([cell if cell.strip() else None for cell in column], object)
+        infinite = np.isinf(column)
+        if infinite.any():
+            raise self.error(int(infinite.argmax()), name, "is not finite")
+        return column.astype(np.float64)
+
     def matrix(self, names: Sequence[str]) -> Array:
         """Several columns side by side: (rows, len(names)) float64. Raises as ``numbers`` does."""
         out = np.empty((len(self), len(names)))

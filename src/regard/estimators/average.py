@@ -9,11 +9,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from regard.estimators.appending import AppendingRegressor
 from regard.estimators.base import Array
-from regard.estimators.inputs import query_array
+from regard.estimators.uncertain import UncertainRegressor
 from regard.scores import Gaussian, Radial
 
 
-class AveragePoolingRegressor(AppendingRegressor):
+class AveragePoolingRegressor(UncertainRegressor, AppendingRegressor):
     """The weighted mean of y, whatever X is: attention that ignores the query.
 
     predict(x) = Σ sample_weight · y / Σ sample_weight. The baseline that every other estimator should beat.
@@ -34,21 +34,9 @@ class AveragePoolingRegressor(AppendingRegressor):
         check_is_fitted(self)
         return Gaussian(0.0)
 
-    def predict(self, X: Any) -> Array:
-        """The same mean for every row of X.
-
-        Parameters
-        ----------
-        X : (Q, d) array or dataframe
-
-        Returns
-        -------
-        (Q,) or (Q, P), as y was, in the dtype of X (at least float32).
-        """
-        check_is_fitted(self)
-        query = query_array(self, X)
-        mean, _ = self._pooled(query[:1], self.value_)  # one query answers for all
-        return np.repeat(mean, len(query), axis=0)
+    def _averages(self, query: Array, value: Array) -> tuple[Array, Array]:
+        mean, nobody = super()._averages(query[:1], value)  # one query answers for all
+        return np.repeat(mean, len(query), axis=0), np.repeat(nobody, len(query))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -13,6 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from regard.bandwidth.rules import checked_weight
 from regard.estimators.attend import Attention, attend_top, checked_top
+from regard.estimators.explaining import Explaining
+from regard.estimators.forgetting import Forgetting
 from regard.estimators.inputs import checked_device, query_array, training_arrays
 from regard.planner import ENGINES
 from regard.pooling import attention_weights, pool
@@ -21,7 +23,7 @@ from regard.scores import Gaussian, Nearest, Radial
 Array = NDArray[Any]
 
 
-class KeyPooling(BaseEstimator):  # type: ignore[misc]
+class KeyPooling(Explaining, Forgetting, BaseEstimator):  # type: ignore[misc]
     """Keys, values and weights of the training rows, and attention over them."""
 
     key_: Array  # (K, d)
@@ -100,6 +102,16 @@ class KeyPooling(BaseEstimator):  # type: ignore[misc]
 
     def _remember(self, key: Array, value: Array, sample_weight: Array | None) -> None:
         self.key_, self.value_, self.sample_weight_ = key, value, sample_weight
+        for name in (
+            "residuals_",
+            "standardised_residuals_",
+            "spread_",
+            "calibration_",
+            "left_out_probabilities_",
+            "arrival_",
+            "classes_given_",
+        ):
+            self.__dict__.pop(name, None)  # they are of the rows before
 
     def _pooled(self, query: Array, value: Array) -> tuple[Array, Array]:
         """Answers from ``value``, one row per query, and which queries had nobody in reach."""

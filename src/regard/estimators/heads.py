@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,24 +14,31 @@ from regard.bandwidth.distinct import distinct, spread_out
 from regard.bandwidth.heads import Head, HeadSearch, learn_heads
 from regard.bandwidth.scaling import Scaling
 from regard.bandwidth.shapes import spreads
+from regard.data.columns import Coding
 from regard.estimators.base import Array, KeyPooling
 from regard.estimators.callbacks import CallbackSupportMixin, watched
 from regard.estimators.classes import onehot
+from regard.estimators.effects import WithEffects
+from regard.estimators.gappy import whole_rows
 from regard.estimators.judged import data_to_diagnose, most_relevant
 from regard.estimators.kernel_pooling import KernelPooling
-from regard.estimators.learning import LearningClassifier, LearningRegressor
+from regard.estimators.learning import LearningRegressor
 from regard.estimators.local_linear import LocalLinearRegressor
+from regard.estimators.mixed import MISSING, by_column, column_effects
 from regard.estimators.nadaraya_watson import NadarayaWatsonRegressor
+from regard.estimators.uncertain import UncertainRegressor
+from regard.estimators.uncertain_classes import UncertainClassifier
 from regard.inference import Diagnosis, Look, LossPath, diagnose, loss_path
 from regard.runner import small_matrices
 from regard.scores import Radial
 
 
-class HeadPooling(CallbackSupportMixin, KeyPooling):  # type: ignore[misc]
+class HeadPooling(WithEffects, CallbackSupportMixin, KeyPooling):  # type: ignore[misc]
     """Heads over the same keys: every answer is Σ weight·answer of a head."""
 
     heads_: tuple[Head, ...]
     scaling_: Scaling
+    coding_: Coding  # where X is more than numbers
     loo_predictions_: Array
     loo_score_: float
     search_: HeadSearch
@@ -39,12 +46,20 @@ class HeadPooling(CallbackSupportMixin, KeyPooling):  # type: ignore[misc]
     _DEGREE = 0
 
     def __init__(
-        self, engine: str = "auto", tol: float | None = None, random_state: Any = None, device: str = "cpu"
+        self,
+        engine: str = "auto",
+        tol: float | None = None,
+        random_state: Any = None,
+        device: str = "cpu",
+        kernel: Any = None,
+        missing: str = "refuse",
     ) -> None:
         self.engine = engine
         self.tol = tol
         self.random_state = random_state
         self.device = device
+        self.kernel = kernel
+        self.missing = missing
 
     @property
     def attention_score_(self) -> Radial:
@@ -54,7 +69,7 @@ class HeadPooling(CallbackSupportMixin, KeyPooling):  # type: ignore[misc]
     def w_(self) -> Array:
         """Sharpness of attention per feature at its median, (d,), in 1/units of X: root mean square over the heads."""
         check_is_fitted(self)
-        middle = np.median(self.key_.astype(np.float64), axis=0, keepdims=True)
+        middle = np.nanmedian(self.key_.astype(np.float64), axis=0, keepdims=True)
         squares = [
             head.weight * (_sizes(head.w) * self.scaling_.slope(middle, head.share)[0]) ** 2 for head in self.heads_
         ]
@@ -63,17 +78,23 @@ class HeadPooling(CallbackSupportMixin, KeyPooling):  # type: ignore[misc]
     @property
     def bandwidth_(self) -> Array:
         """1/``w_``: how far attention reaches at each feature's median, in the units of X; inf where it is ignored."""
+        if hasattr(self, "coding_"):
+            squares = np.bincount(self.coding_.part_of, self.w_**2)
+            return np.asarray(self.coding_.bandwidth_of(np.sqrt(squares / np.bincount(self.coding_.part_of))))
         with np.errstate(divide="ignore"):
             return np.asarray(1.0 / self.w_)
 
     @property
     def feature_relevance_(self) -> Array:
-        """How much each feature decides about nearness, (d,), adding up to 1 over the heads' own scales."""
+        """How much each column decides about nearness, (d,), adding up to 1 over the heads' own scales."""
+        return by_column(self, self._relevance())
+
+    def _relevance(self) -> Array:
         check_is_fitted(self)
-        counts = np.ones(len(self.key_)) if self.sample_weight_ is None else self.sample_weight_.astype(np.float64)
+        key, counts = whole_rows(self)
         total = np.zeros(self.key_.shape[1])
         for head in self.heads_:
-            reach = (_sizes(head.w) * spreads(self.scaling_(self.key_, head.share), counts)) ** 2
+            reach = (_sizes(head.w) * spreads(self.scaling_(key, head.share), counts)) ** 2
             total += head.weight * (reach / reach.sum() if reach.any() else reach)
         return total
 
@@ -96,6 +117,9 @@ class HeadPooling(CallbackSupportMixin, KeyPooling):  # type: ignore[misc]
             slope = self.scaling_.slope(query, head.share)
             effects = model.marginal_effects(z)
             total = total + c * effects * (slope if effects.ndim == 2 else slope[:, None, :])
+        if hasattr(self, "coding_"):
+            whole = column_effects(self, query, total if total.ndim == 3 else total[:, None, :])
+            total = whole if total.ndim == 3 else whole[:, 0]
         return np.asarray(total, query.dtype)
 
     def diagnose(self) -> Diagnosis:
@@ -132,7 +156,17 @@ class HeadPooling(CallbackSupportMixin, KeyPooling):  # type: ignore[misc]
             key = self.scaling_(self.key_, head.share)
             model.key_, model.value_, model.sample_weight_ = key, self._values(), self.sample_weight_
             model.w_, model.ridge_, model.n_features_in_ = head.w, head.ridge, key.shape[1]
+            model.missing = self.missing
+            if hasattr(self, "coding_"):
+                model._feature_parts = self.coding_.part_of
             yield head.weight, model, self.scaling_(query, head.share)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.missing not in MISSING:
+            raise ValueError(f"missing must be one of {', '.join(map(repr, MISSING))}, got {self.missing!r}")
+        if not (self.kernel is None or isinstance(self.kernel, Mapping | list | tuple)):
+            raise ValueError(f"kernel must be None, or kernels of columns as a dict or a list, got {self.kernel!r}")
 
     def _values(self) -> Array:
         return self.value_
@@ -167,7 +201,7 @@ class HeadPooling(CallbackSupportMixin, KeyPooling):  # type: ignore[misc]
         self.loo_score_ = found.score
 
 
-class KernelRegressor(HeadPooling, LearningRegressor):
+class KernelRegressor(UncertainRegressor, HeadPooling, LearningRegressor):
     """The regressor to use: local lines whose reach, scaling, metric and degree are learned by leave-one-out.
 
     predict(x) = Σ_h c_h·f_h(x), each head f_h a local line (see ``LocalLinearRegressor``) over columns scaled its own
@@ -207,14 +241,18 @@ class KernelRegressor(HeadPooling, LearningRegressor):
 
     _DEGREE = 1
 
+    def _parts(self, query: Array) -> Iterator[tuple[float, KernelPooling, Array]]:
+        return self._scaled(query)
 
-class KernelClassifier(LearningClassifier, HeadPooling):
+
+class KernelClassifier(UncertainClassifier, HeadPooling):
     """The classifier to use: class probabilities whose reach, scaling and metric are learned by leave-one-out.
 
     predict_proba(x) = Σ_h c_h·p_h(x), each head p_h the share of attention that each class holds (see
     ``NadarayaWatsonClassifier``); all is chosen by the log-loss of left-out rows.
 
     Parameters and attributes as in ``KernelRegressor``, and
+    calibrate : as in ``NadarayaWatsonClassifier``.
     classes_ : the labels that occur with a weight above zero, sorted.
     loo_predictions_, loo_score_ : every row's probabilities (K, classes) as the others predict them, and minus their
         log-loss.
@@ -226,10 +264,23 @@ class KernelClassifier(LearningClassifier, HeadPooling):
     ['cat', 'dog']
     """
 
+    def __init__(
+        self,
+        engine: str = "auto",
+        tol: float | None = None,
+        random_state: Any = None,
+        device: str = "cpu",
+        calibrate: bool = False,
+        kernel: Any = None,
+        missing: str = "refuse",
+    ) -> None:
+        super().__init__(engine, tol, random_state, device, kernel, missing)
+        self.calibrate = calibrate
+
     def predict_proba(self, X: Any) -> Array:
         """Probability of each class, (Q, classes) in the order of ``classes_``; rows sum to 1."""
         query = self._query(X)
-        return self._pooled(query, self._values())[0]
+        return self._calibrated(self._pooled(query, self._values())[0])
 
     def predict(self, X: Any) -> Array:
         """The most probable class of every row of X, (Q,); of equally probable ones the first in ``classes_``."""

@@ -18,6 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from regard.bounds import checked_range
+from regard.estimators.mixed import coded, coding_of
 
 Array = NDArray[Any]
 
@@ -42,13 +43,17 @@ def checked_device(device: Any) -> str:
 
 
 def query_array(estimator: Any, X: Any) -> Array:
-    """X of ``predict`` as (Q, d), checked against what ``fit`` saw."""
+    """X of ``predict`` as (Q, d), checked against what ``fit`` saw; a mixed table as its features."""
+    if hasattr(estimator, "coding_"):
+        frame = _frame("X", X)
+        validate_data(estimator, X, reset=False, skip_check_array=True)
+        return _checked_features(estimator, coded(estimator, X, frame))
     plain, named = _table(X), _frame("X", X) is not None
     if named:
         validate_data(estimator, X, reset=False, skip_check_array=True)
-        query = check_array(plain, dtype=FLOATS, input_name="X", estimator=estimator)
+        query = _checked_features(estimator, plain)
     else:
-        query = validate_data(estimator, plain, reset=False, dtype=FLOATS)
+        query = validate_data(estimator, plain, reset=False, dtype=FLOATS, ensure_all_finite=_allowed(estimator))
     return np.asarray(query)
 
 
@@ -56,9 +61,15 @@ def training_arrays(estimator: Any, X: Any, y: Any, *, labels: bool, again: bool
     """X of ``fit`` as keys (K, d), and y as numbers (K,) or (K, P) of the same dtype, or as labels (K,).
 
     Both are copies: what happens to X and y later does not change a fitted estimator. ``again``: X is checked against
-    what an earlier ``fit`` saw.
+    what an earlier ``fit`` saw. A mixed table is coded, and ``coding_`` says how.
     """
-    plain, named = _table(X), _frame("X", X) is not None
+    frame = _frame("X", X)
+    if not again:
+        estimator.__dict__.pop("coding_", None)
+        if (coding := coding_of(estimator, X, frame)) is not None:
+            estimator.coding_ = coding
+    mixed = hasattr(estimator, "coding_")
+    plain, named = coded(estimator, X, frame) if mixed else _table(X), mixed or frame is not None
     target = y if y is None else _labels(y) if labels else _plain("y", y)
     if issparse(target):
         raise TypeError("y is sparse, but dense data is required; use y.toarray()")
@@ -69,9 +80,10 @@ def training_arrays(estimator: Any, X: Any, y: Any, *, labels: bool, again: bool
     options = {"dtype": FLOATS, "multi_output": not labels, "y_numeric": not labels}
     if named and target is not None:
         validate_data(estimator, X, skip_check_array=True, reset=not again)
-        key, target = check_X_y(plain, target, estimator=estimator, **options)
+        key, target = check_X_y(plain, target, estimator=estimator, ensure_all_finite=_allowed(estimator), **options)
     else:
-        key, target = validate_data(estimator, plain, target, reset=not again, **options)
+        finite = _allowed(estimator)
+        key, target = validate_data(estimator, plain, target, reset=not again, ensure_all_finite=finite, **options)
     key = np.array(key, order="C")
     if labels:
         check_classification_targets(target)
@@ -81,6 +93,17 @@ def training_arrays(estimator: Any, X: Any, y: Any, *, labels: bool, again: bool
     if not np.isfinite(value).all():
         raise ValueError(f"y holds numbers too large for {key.dtype}, the dtype of X; rescale y or pass X as float64")
     return key, value
+
+
+def _checked_features(estimator: Any, features: Array) -> Array:
+    return np.asarray(
+        check_array(features, dtype=FLOATS, input_name="X", estimator=estimator, ensure_all_finite=_allowed(estimator))
+    )
+
+
+def _allowed(estimator: Any) -> Any:
+    """Whether X may have gaps, in scikit-learn's words."""
+    return "allow-nan" if getattr(estimator, "missing", "refuse") == "ignore" else True
 
 
 def _frame(name: str, given: Any) -> nw.DataFrame[Any] | None:

@@ -25,11 +25,19 @@ def data_to_diagnose(estimator: Any, *, degree: int, kernel: str = "gaussian") -
         classes=None if classes is None else len(classes),
         sample_weight=estimator.sample_weight_,
         engine=estimator.engine,
+        leaning=getattr(estimator, "_leaning", None),
     )
 
 
 def most_relevant(estimator: Any) -> tuple[int, str]:
     """Number and name of the feature that decides most about nearness."""
-    feature = int(np.argmax(estimator.feature_relevance_))
+    feature, names = int(np.argmax(estimator._relevance())), feature_names(estimator)
+    return feature, f"feature {feature}" if names is None else names[feature]
+
+
+def feature_names(estimator: Any) -> tuple[str, ...] | None:
+    """Names of what the columns of ``key_`` are, where they have any."""
+    if hasattr(estimator, "coding_"):
+        return tuple(estimator.coding_.features)
     names = getattr(estimator, "feature_names_in_", None)
-    return feature, f"feature {feature}" if names is None else str(names[feature])
+    return None if names is None else tuple(map(str, names))

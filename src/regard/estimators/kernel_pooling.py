@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -17,17 +16,22 @@ from regard.bandwidth.distinct import distinct, spread_out
 from regard.bandwidth.rules import checked_kernel, counts_repetitions
 from regard.bandwidth.shapes import METRICS, spreads
 from regard.bandwidth.units import powers_of_two, shrunk, unscaled
+from regard.data.columns import NUMBER, Coding
 from regard.estimators.base import Array, KeyPooling
 from regard.estimators.callbacks import watched
+from regard.estimators.effects import WithEffects
+from regard.estimators.gappy import has_gaps, whole_rows
 from regard.estimators.inputs import query_array
 from regard.estimators.judged import data_to_diagnose, most_relevant
+from regard.estimators.mixed import MISSING, by_column, check_learnable, column_effects, given_width
+from regard.gaps import GappyFit, pool_with_gaps, weights_with_gaps
 from regard.inference import Diagnosis, Look, LossPath, diagnose, loss_path
 from regard.local import Local, pool_local
 from regard.runner import small_matrices
-from regard.scores import RADIAL, Radial
+from regard.scores import KERNELS, RADIAL, Radial
 
 
-class KernelPooling(KeyPooling):
+class KernelPooling(WithEffects, KeyPooling):
     """Parameters and widths that the regressors and the classifiers share."""
 
     bandwidth_: Any  # float or (d,); not there where w_ is a matrix
@@ -37,13 +41,14 @@ class KernelPooling(KeyPooling):
     search_: Search | NeighbourSearch
     loo_predictions_: Array
     loo_score_: float
+    coding_: Coding  # where X is more than numbers
 
     _DEGREE = 0
     _EMPTY: tuple[str, ...] = ("nearest", "nan", "raise")
 
     def __init__(
         self,
-        kernel: str = "gaussian",
+        kernel: Any = "gaussian",
         bandwidth: Any = "loo",
         metric: str = "feature",
         optimizer: str = "lbfgs",
@@ -52,6 +57,7 @@ class KernelPooling(KeyPooling):
         tol: float | None = None,
         random_state: Any = None,
         device: str = "cpu",
+        missing: str = "refuse",
     ) -> None:
         self.kernel = kernel
         self.bandwidth = bandwidth
@@ -62,25 +68,35 @@ class KernelPooling(KeyPooling):
         self.tol = tol
         self.random_state = random_state
         self.device = device
+        self.missing = missing
 
     @property
     def attention_score_(self) -> Radial:
-        """The score between a row of X and a training row: ``kernel`` at ``w_``."""
+        """The score between a row of X and a training row: ``kernel`` at ``w_``; of a mixed table, of its features."""
         check_is_fitted(self)
-        return RADIAL[checked_kernel(self.kernel)](self.w_)
+        return RADIAL[self._kernel](self.w_)
+
+    @property
+    def _kernel(self) -> str:
+        """The kernel of the features: a product of kernels of columns is Gaussian."""
+        return NUMBER if isinstance(self.kernel, Mapping | list | tuple) else checked_kernel(self.kernel)
 
     @property
     def feature_relevance_(self) -> Array:
-        """How much each feature decides about nearness, (d,), adding up to 1: its share of Σ (w·spread)².
+        """How much each column decides about nearness, (d,), adding up to 1: its share of Σ (w·spread)².
 
-        0 for a feature that was smoothed out or does not vary; all 0 where attention ignores every feature.
+        0 for a column that was smoothed out or does not vary; all 0 where attention ignores every one.
         """
+        return by_column(self, self._relevance())
+
+    def _relevance(self) -> Array:
+        """The same of features, which a column of a mixed table has several of."""
         check_is_fitted(self)
         d = self.key_.shape[1]
-        counts = np.ones(len(self.key_)) if self.sample_weight_ is None else self.sample_weight_.astype(np.float64)
+        key, counts = whole_rows(self)
         w = np.asarray(self.w_)
         size = np.linalg.norm(w, axis=1) if w.ndim == 2 else np.broadcast_to(w, d)
-        reach = (size * spreads(self.key_.astype(np.float64), counts)) ** 2
+        reach = (size * spreads(key, counts)) ** 2
         return np.asarray(reach / reach.sum() if reach.any() else reach)
 
     def marginal_effects(self, X: Any) -> Array:
@@ -100,6 +116,7 @@ class KernelPooling(KeyPooling):
         query = query_array(self, X)
         effects, nobody = self._by_width(query, KernelPooling._effects)
         self._report(nobody)
+        effects = column_effects(self, query, effects)
         single = self.value_.ndim == 1 and effects.shape[1] == 1
         return np.asarray((effects[:, 0] if single else effects), query.dtype)
 
@@ -138,8 +155,13 @@ class KernelPooling(KeyPooling):
         if self._DEGREE:
             left = self._local(query, self._columns())[2].fit.left
             for rows in np.array_split(np.arange(len(query)), max(1, weights.size * query.shape[1] >> 22)):
-                delta = self.key_[None].astype(np.float64) - query[rows][:, None]
-                lean = left[rows, :1] + np.einsum("qa,qka->qk", left[rows, 1:], delta)
+                # A line leans on nothing where an entry is missing.
+                delta = np.nan_to_num(self.key_[None].astype(np.float64) - query[rows][:, None], nan=0.0)
+                # left·(1, δ) is 1 at the mean of δ: from there, no two large numbers cancel. What rounding leaves of
+                # the mean goes the second time.
+                for _ in range(2):
+                    delta -= np.einsum("qk,qka->qa", weights[rows], delta)[:, None]
+                lean = 1.0 + np.einsum("qa,qka->qk", left[rows, 1:], delta)
                 weights[rows] *= np.where(nobody[rows, None], 1.0, lean)
         return weights, nobody
 
@@ -149,6 +171,10 @@ class KernelPooling(KeyPooling):
         return self._by_width(query, lambda model, query: model._pooled(query, value))
 
     def _weights(self, query: Array) -> tuple[Array, Array]:
+        if has_gaps(self, query):
+            options: dict[str, Any] = {"sample_weight": self.sample_weight_, "engine": self.engine}
+            weights = weights_with_gaps(query, self.key_, self.attention_score_, self._part_of, **options)
+            return weights.astype(query.dtype), np.asarray(~weights.any(axis=1))
         if not hasattr(self, "neighbours_"):
             return super()._weights(query)
         return self._by_width(query, lambda model, query: model._weights(query))
@@ -163,7 +189,7 @@ class KernelPooling(KeyPooling):
         counts = weight.astype(np.int64) if weight is not None and counts_repetitions(weight) else None
         key = self.key_ if weight is None or counts is not None else self.key_[weight > 0]
         w = np.asarray(self.w_)
-        widths = Neighbourhood.of(key, w, self.kernel, counts).widths(query, w, self.neighbours_)
+        widths = Neighbourhood.of(key, w, self._kernel, counts).widths(query, w, self.neighbours_)
         out: Array | None = None
         nobody = np.zeros(len(query), bool)
         for reach, rows in groups_of(widths):
@@ -209,7 +235,7 @@ class KernelPooling(KeyPooling):
         check_is_fitted(self)
         if hasattr(self, "neighbours_"):
             raise ValueError(f"{method} judges one bandwidth, and bandwidth='adaptive' has one for every row")
-        objective = data_to_diagnose(self, kernel=self.kernel, degree=self._DEGREE)
+        objective = data_to_diagnose(self, kernel=self._kernel, degree=self._DEGREE)
         return Look(1.0, objective, np.asarray(self.w_), self._ridge)
 
     def _columns(self) -> Array:
@@ -217,19 +243,38 @@ class KernelPooling(KeyPooling):
         value = self.value_.astype(np.float64)
         return value[:, None] if value.ndim == 1 else value
 
-    def _local(self, query: Array, value: Array) -> tuple[Array, Array, Local]:
+    def _local(self, query: Array, value: Array) -> tuple[Array, Array, Local | GappyFit]:
         """Outputs at the queries, what the fits are to be multiplied by for the units of value, and the fits."""
-        return pool_local(
-            query,
-            self.key_,
-            value,
-            self.attention_score_,
-            degree=self._DEGREE,
-            ridge=self._ridge,
-            sample_weight=self.sample_weight_,
-            engine=self._engine,
-            tol=self.tol,
-        )
+        options: dict[str, Any] = {
+            "degree": self._DEGREE,
+            "ridge": self._ridge,
+            "sample_weight": self.sample_weight_,
+            "engine": self._engine,
+            "tol": self.tol,
+            "leaning": self._leaning,
+        }
+        if has_gaps(self, query):
+            return pool_with_gaps(query, self.key_, value, self.attention_score_, self._part_of, **options)
+        return pool_local(query, self.key_, value, self.attention_score_, **options)
+
+    def _averages(self, query: Array, value: Array) -> tuple[Array, Array]:
+        if not has_gaps(self, query):
+            return super()._averages(query, value)
+        output, _, local = self._local(query, value[:, None] if value.ndim == 1 else value)
+        output = output.astype(query.dtype)
+        return (output[:, 0] if value.ndim == 1 else output), local.partial.mass <= 0.0
+
+    @property
+    def _part_of(self) -> Array:
+        """Which column of the table each feature (D,) belongs to: those of one are missing together."""
+        if hasattr(self, "coding_"):
+            return np.asarray(self.coding_.part_of)
+        return np.asarray(getattr(self, "_feature_parts", np.arange(self.key_.shape[1])))
+
+    @property
+    def _leaning(self) -> Array | None:
+        """Features that lines have slopes in: those that are numbers. None: all."""
+        return np.asarray(self.coding_.numbers) if hasattr(self, "coding_") else None
 
     @property
     def _ridge(self) -> float:
@@ -237,14 +282,17 @@ class KernelPooling(KeyPooling):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        checked_kernel(self.kernel)
+        self._kernel  # noqa: B018  an unknown name is an error
         for name, given, accepted in (
+            ("missing", self.missing, MISSING),
             ("empty", self.empty, self._EMPTY),
             ("metric", self.metric, METRICS),
             ("optimizer", self.optimizer, OPTIMIZERS),
         ):
             if given not in accepted:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, accepted))}, got {given!r}")
+        if self.missing == "ignore" and (KERNELS[self._kernel].compact or self.bandwidth == "adaptive"):
+            raise ValueError("missing='ignore' is for one bandwidth and a kernel that reaches everywhere: 'gaussian'")
         if self.optimizer == "sgd" and not (isinstance(self.bandwidth, str) and self.bandwidth == "loo"):
             raise ValueError(f"optimizer 'sgd' is the notes' recipe for bandwidth='loo', got {self.bandwidth!r}")
         if self.optimizer == "sgd" and self.metric == "full":
@@ -258,22 +306,28 @@ class KernelPooling(KeyPooling):
             self.__dict__.pop(name, None)  # what an earlier fit learned
         if isinstance(self.bandwidth, str) and (len(key) if sample_weight is None else (sample_weight > 0).sum()) == 1:
             # There is nothing to learn: every query gets this row's y.
-            width = Width(np.full(key.shape[1], np.inf), np.zeros(key.shape[1]))
+            count = len(self.coding_.parts) if hasattr(self, "coding_") else key.shape[1]
+            width = Width(np.full(count, np.inf), np.zeros(count))
         elif isinstance(self.bandwidth, str) and self.bandwidth in (*CRITERIA, "adaptive"):
             width = self._learned(key, value, sample_weight, groups, classes)
         else:
             if groups is not None:
                 raise ValueError("groups are for learning: they need bandwidth='loo'")
             target = None if classes is not None else value
-            width = resolve(self.bandwidth, key, target, kernel=self.kernel, sample_weight=sample_weight)
+            if hasattr(self, "coding_"):
+                width = given_width(self.coding_, self.bandwidth)
+            else:
+                width = resolve(self.bandwidth, key, target, kernel=self._kernel, sample_weight=sample_weight)
         self._remember(key, value, sample_weight)
-        self.w_ = width.w
-        if width.bandwidth is not None:
-            self.bandwidth_ = width.bandwidth
         self._remember_width(width)
 
     def _remember_width(self, width: Width) -> None:
-        """What else came with the width."""
+        """Both views of the width. Of a mixed table w is one number to a part until here, then one to a feature."""
+        self.w_ = width.w
+        if hasattr(self, "coding_"):
+            self.w_, self.bandwidth_ = self.coding_.spread(width.w), self.coding_.bandwidth_of(width.w)
+        elif width.bandwidth is not None:
+            self.bandwidth_ = width.bandwidth
 
     def _learned(
         self, key: Array, value: Array, sample_weight: Array | None, groups: Any, classes: int | None
@@ -282,7 +336,7 @@ class KernelPooling(KeyPooling):
             raise ValueError(f"groups leave rows out, which bandwidth={self.bandwidth!r} does not do; use 'loo'")
         key, value, sample_weight, groups, place = distinct(key, value, sample_weight, groups)
         options: dict[str, Any] = {
-            "kernel": self.kernel,
+            "kernel": self._kernel,
             "degree": self._DEGREE,
             "classes": classes,
             "sample_weight": sample_weight,
@@ -292,6 +346,10 @@ class KernelPooling(KeyPooling):
         # By powers of two, so that no feature is too large or too small to be squared, and nothing is rounded. The
         # notes' steps are in the units of X.
         power = powers_of_two(key, common=self.metric == "scalar") * (self.optimizer != "sgd")
+        if hasattr(self, "coding_"):
+            check_learnable(self)
+            options |= {"coding": self.coding_, "leaning": self._leaning}
+            power = np.where(self.coding_.numbers, power, 0)
         scaled = np.ldexp(key.astype(np.float64), -power)
         criterion = "loo" if self.bandwidth == "adaptive" else self.bandwidth
         objective = Objective.of(scaled, value, criterion=criterion, **options)
@@ -317,7 +375,7 @@ class KernelPooling(KeyPooling):
         answers = spread_out(found.answer, place)
         self.loo_predictions_ = answers[:, 0] if value.ndim == 1 and classes is None else answers
         self.loo_score_ = left_out.score(found.answer)
-        width = unscaled(width, power)
+        width = unscaled(width, power if not hasattr(self, "coding_") else power[self.coding_.firsts])
         assert width.search is not None
         self.search_ = width.search
         return width
@@ -342,12 +400,3 @@ class KernelPooling(KeyPooling):
 
     def _ridge_to_learn(self) -> float | None:
         return 0.0
-
-
-def checked_ridge(ridge: Any) -> float | None:
-    """A ridge λ ≥ 0, or None for "loo"."""
-    if isinstance(ridge, str) and ridge == "loo":
-        return None
-    if isinstance(ridge, bool) or not isinstance(ridge, Real) or not 0.0 <= float(ridge) < np.inf:
-        raise ValueError(f"ridge must be a finite number, not negative, or 'loo', got {ridge!r}")
-    return float(ridge)

@@ -10,6 +10,7 @@ from regard.bandwidth.rules import checked_weight
 from regard.estimators.base import Array, KeyPooling, KeyPoolingRegressor
 from regard.estimators.callbacks import CallbackSupportMixin, with_callbacks
 from regard.estimators.classes import numbered
+from regard.estimators.gappy import learn_without_gaps
 from regard.estimators.inputs import training_arrays
 
 
@@ -35,7 +36,7 @@ class LearningRegressor(CallbackSupportMixin, KeyPoolingRegressor):  # type: ign
         """
         self._check_parameters()
         key, value = training_arrays(self, X, y, labels=False)
-        self._learn(key, value, checked_weight(sample_weight, len(key)), groups)
+        learn_without_gaps(self, key, value, checked_weight(sample_weight, len(key)), groups)
         return self
 
 
@@ -68,6 +69,6 @@ class LearningClassifier(CallbackSupportMixin, ClassifierMixin, KeyPooling):  # 
         key, labels = training_arrays(self, X, y, labels=True)
         weight = checked_weight(sample_weight, len(key))
         classes, number = numbered(labels, weight, classes)
-        self._learn(key, number, weight, groups, classes=len(classes))
+        learn_without_gaps(self, key, number, weight, groups, classes=len(classes))
         self.classes_ = classes
         return self

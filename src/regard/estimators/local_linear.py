@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,12 @@ import numpy as np
 from regard.bandwidth import Width
 from regard.estimators.appending import AppendingRegressor
 from regard.estimators.base import Array
-from regard.estimators.kernel_pooling import KernelPooling, checked_ridge
+from regard.estimators.kernel_pooling import KernelPooling
 from regard.estimators.learning import LearningRegressor
+from regard.estimators.uncertain import UncertainRegressor
 
 
-class LocalLinearRegressor(LearningRegressor, AppendingRegressor, KernelPooling):
+class LocalLinearRegressor(UncertainRegressor, LearningRegressor, AppendingRegressor, KernelPooling):
     """The height of a line fitted to the training rows around x, near ones counting most.
 
     predict(x) = a of the least Σ_k α_k (y_k − a − b·(x_k − x))² + λ‖b/w‖², α = softmax of the score, w = 1/bandwidth
@@ -44,7 +46,7 @@ class LocalLinearRegressor(LearningRegressor, AppendingRegressor, KernelPooling)
 
     def __init__(
         self,
-        kernel: str = "gaussian",
+        kernel: Any = "gaussian",
         bandwidth: Any = "loo",
         ridge: Any = 0.0,
         metric: str = "feature",
@@ -54,8 +56,9 @@ class LocalLinearRegressor(LearningRegressor, AppendingRegressor, KernelPooling)
         tol: float | None = None,
         random_state: Any = None,
         device: str = "cpu",
+        missing: str = "refuse",
     ) -> None:
-        super().__init__(kernel, bandwidth, metric, optimizer, empty, engine, tol, random_state, device)
+        super().__init__(kernel, bandwidth, metric, optimizer, empty, engine, tol, random_state, device, missing)
         self.ridge = ridge
 
     def slopes(self, X: Any) -> Array:
@@ -99,5 +102,15 @@ class LocalLinearRegressor(LearningRegressor, AppendingRegressor, KernelPooling)
             raise ValueError("optimizer 'sgd' is the notes' recipe, which is for NadarayaWatsonRegressor")
 
     def _remember_width(self, width: Width) -> None:
+        super()._remember_width(width)
         given = checked_ridge(self.ridge)
         self.ridge_ = width.ridge if given is None else given
+
+
+def checked_ridge(ridge: Any) -> float | None:
+    """A ridge λ ≥ 0, or None for "loo"."""
+    if isinstance(ridge, str) and ridge == "loo":
+        return None
+    if isinstance(ridge, bool) or not isinstance(ridge, Real) or not 0.0 <= float(ridge) < np.inf:
+        raise ValueError(f"ridge must be a finite number, not negative, or 'loo', got {ridge!r}")
+    return float(ridge)

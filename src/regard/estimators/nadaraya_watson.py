@@ -13,9 +13,11 @@ from regard.estimators.classes import onehot
 from regard.estimators.inputs import query_array
 from regard.estimators.kernel_pooling import KernelPooling
 from regard.estimators.learning import LearningRegressor
+from regard.estimators.uncertain import UncertainRegressor
+from regard.estimators.uncertain_classes import UncertainClassifier
 
 
-class NadarayaWatsonRegressor(LearningRegressor, AppendingRegressor, KernelPooling):
+class NadarayaWatsonRegressor(UncertainRegressor, LearningRegressor, AppendingRegressor, KernelPooling):
     """A weighted average of y in which near training rows count most.
 
     predict(x) = Σ_k K(‖w∘(x − x_k)‖) y_k / Σ_k K(‖w∘(x − x_k)‖), w = 1/bandwidth
@@ -64,7 +66,7 @@ class NadarayaWatsonRegressor(LearningRegressor, AppendingRegressor, KernelPooli
     """
 
 
-class NadarayaWatsonClassifier(AppendingClassifier, KernelPooling):
+class NadarayaWatsonClassifier(UncertainClassifier, AppendingClassifier, KernelPooling):
     """Class probabilities: the share of attention that the training rows of each class hold.
 
     P(class c | x) = Σ_{k: y_k = c} K(‖w∘(x − x_k)‖) / Σ_k K(‖w∘(x − x_k)‖), w = 1/bandwidth
@@ -77,6 +79,8 @@ class NadarayaWatsonClassifier(AppendingClassifier, KernelPooling):
     empty : "nearest", "prior", "nan" or "raise"
         What a row of X gets with no training row in reach: the nearest one's class with a warning, the class
         frequencies with a warning, NaN probabilities (``predict`` is then an error), or an error.
+    calibrate : True learns a temperature and a share of the class frequencies from left-out rows, where that makes
+        their log-loss smaller; see ``regard.inference.calibration``.
 
     Attributes
     ----------
@@ -95,6 +99,23 @@ class NadarayaWatsonClassifier(AppendingClassifier, KernelPooling):
     """
 
     _EMPTY = ("nearest", "prior", "nan", "raise")
+
+    def __init__(
+        self,
+        kernel: Any = "gaussian",
+        bandwidth: Any = "loo",
+        metric: str = "feature",
+        optimizer: str = "lbfgs",
+        empty: str = "nearest",
+        engine: str = "auto",
+        tol: float | None = None,
+        random_state: Any = None,
+        device: str = "cpu",
+        missing: str = "refuse",
+        calibrate: bool = False,
+    ) -> None:
+        super().__init__(kernel, bandwidth, metric, optimizer, empty, engine, tol, random_state, device, missing)
+        self.calibrate = calibrate
 
     def predict_proba(self, X: Any) -> Array:
         """Probability of each class, (Q, classes) in the order of ``classes_``; rows sum to 1.
@@ -121,7 +142,8 @@ class NadarayaWatsonClassifier(AppendingClassifier, KernelPooling):
 
     def _probability(self, X: Any) -> tuple[Array, Array]:
         check_is_fitted(self)
-        return self._pooled(query_array(self, X), self._columns().astype(self.key_.dtype))
+        probability, nobody = self._pooled(query_array(self, X), self._columns().astype(self.key_.dtype))
+        return self._calibrated(probability), nobody
 
     def _columns(self) -> Array:
         return onehot(self.value_, len(self.classes_))

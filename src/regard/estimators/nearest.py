@@ -5,10 +5,11 @@ from __future__ import annotations
 from sklearn.utils.validation import check_is_fitted
 
 from regard.estimators.appending import AppendingRegressor
+from regard.estimators.uncertain import UncertainRegressor
 from regard.scores import Nearest, Radial
 
 
-class NearestKeyRegressor(AppendingRegressor):
+class NearestKeyRegressor(UncertainRegressor, AppendingRegressor):
     """The y of the nearest training row; rows equally near share, by their weights.
 
     predict(x) = mean of y over argmin_k ‖x − x_k‖: the limit of every kernel as the bandwidth goes to 0.

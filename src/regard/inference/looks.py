@@ -93,7 +93,7 @@ def _answers(looks: Sequence[Look], rows: Array) -> tuple[Array, list[Array]]:
         objective = look.objective
         key, columns = objective.key, objective.loss.columns
         problem = build(key[rows], key, columns, look.score, sample_weight=objective.weight)
-        fit = fit_local(problem, objective.degree, look.ridge, objective.engine).fit
+        fit = fit_local(problem, objective.degree, look.ridge, objective.engine, leaning=objective.leaning).fit
         answer = answer + look.share * fit.output
         lean.append(fit.left[:, 0])
     return np.asarray(answer), lean

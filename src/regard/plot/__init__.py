@@ -19,6 +19,7 @@ from regard.plot.alignment import AlignmentDisplay
 from regard.plot.attention_map import AttentionMapDisplay
 from regard.plot.bandwidth_path import BandwidthPathDisplay
 from regard.plot.curves import RegressionCurveDisplay
+from regard.plot.explanation import ExplanationDisplay
 from regard.plot.heatmaps import show_heatmaps
 from regard.plot.neighbours import NeighbourDisplay
 from regard.plot.regression import plot_kernel_reg
@@ -30,6 +31,7 @@ __all__ = [
     "AlignmentDisplay",
     "AttentionMapDisplay",
     "BandwidthPathDisplay",
+    "ExplanationDisplay",
     "FeatureRelevanceDisplay",
     "NeighbourDisplay",
     "RegressionCurveDisplay",

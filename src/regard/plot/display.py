@@ -95,7 +95,9 @@ def training(estimator: Any, X: Any = None, y: Any = None) -> Training:
         if len(values) != len(rows):
             raise ValueError(f"y must be as long as X ({len(rows)}), got {len(values)}")
     rows = np.asarray(rows, np.float64)
-    names = getattr(estimator, "feature_names_in_", None)
+    # Of a mixed table, rows hold what its columns are coded in.
+    coding = getattr(estimator, "coding_", None)
+    names = getattr(estimator, "feature_names_in_", None) if coding is None else coding.features
     if names is None:
         names = ["x"] if rows.shape[1] == 1 else [f"feature {j}" for j in range(rows.shape[1])]
     return Training(rows, values, [str(name) for name in names])

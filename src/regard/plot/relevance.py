@@ -85,11 +85,18 @@ class FeatureRelevanceDisplay(Display):
         if relevance is None:
             raise TypeError(f"estimator must be fitted and have feature_relevance_, got {type(estimator).__name__}")
         rows = training(estimator)
-        constant = np.ptp(rows.X, axis=0) == 0.0
+        varies = np.nanmax(rows.X, axis=0) > np.nanmin(rows.X, axis=0)
         w = np.asarray(estimator.w_)
-        ignored = (np.linalg.norm(w, axis=1) if w.ndim == 2 else np.broadcast_to(w, len(constant))) == 0.0
-        smoothed = ignored & ~constant
-        return cls(relevance, rows.names, smoothed_out=smoothed, constant=constant, top=top, labels=labels).plot(ax)
+        counts = (np.linalg.norm(w, axis=1) if w.ndim == 2 else np.broadcast_to(w, len(varies))) != 0.0
+        names: Sequence[str] = rows.names
+        coding = getattr(estimator, "coding_", None)
+        if coding is not None:
+            # One bar to a column of the table, however many features it has.
+            names = list(map(str, getattr(estimator, "feature_names_in_", range(len(relevance)))))
+            parts = (np.bincount(coding.part_of, each) > 0 for each in (varies, counts))
+            varies, counts = (np.asarray(coding.by_column(each), bool) for each in parts)
+        smoothed = varies & ~counts
+        return cls(relevance, names, smoothed_out=smoothed, constant=~varies, top=top, labels=labels).plot(ax)
 
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw into ``ax``, or into a new figure."""

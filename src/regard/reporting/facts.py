@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from regard.estimators.classes import onehot
 from regard.estimators.inputs import query_array
-from regard.estimators.judged import data_to_diagnose
+from regard.estimators.judged import data_to_diagnose, feature_names
 from regard.inference import simple_answers
 from regard.pooling import pool
 
@@ -64,13 +64,13 @@ def facts_of(model: Any, X: Any, y: Any) -> Facts:
     if seen and len(rows) == 1:
         raise ValueError("a report leaves rows out and needs two rows; this model has 1")
     answer = _left_out(model, target) if seen else np.asarray(_answers(model, X), np.float64)
-    relevance = getattr(model, "feature_relevance_", None)
+    relevance = model._relevance() if hasattr(model, "_relevance") else getattr(model, "feature_relevance_", None)
     along = 0 if relevance is None else int(np.argmax(relevance))
     shown = np.random.default_rng(0).permutation(len(rows))[:SHOWN]
     attention = np.asarray(model.attend(_rows(X, shown)), np.float64)
     total = attention.mean(axis=0)
     foremost = np.argsort(-total, kind="stable")[:FOREMOST]
-    reach = None if getattr(model, "bandwidth_", None) is None else np.broadcast_to(model.bandwidth_, rows.shape[1])
+    reach = None if getattr(model, "bandwidth_", None) is None else _reach(model, rows.shape[1])
     return Facts(
         names=_names(model, rows.shape[1]),
         classes=classes,
@@ -111,8 +111,15 @@ def _target(model: Any, rows: int, y: Any) -> tuple[Array, tuple[str, ...]]:
 
 
 def _names(model: Any, width: int) -> tuple[str, ...]:
-    given = getattr(model, "feature_names_in_", None)
-    return tuple(map(str, given)) if given is not None else tuple(f"x{i}" for i in range(width))
+    return feature_names(model) or tuple(f"x{i}" for i in range(width))
+
+
+def _reach(model: Any, width: int) -> Array:
+    """Bandwidths of features (d,); of those of a mixed table, 1/w."""
+    if not hasattr(model, "coding_"):
+        return np.broadcast_to(model.bandwidth_, width)
+    with np.errstate(divide="ignore"):
+        return np.asarray(1.0 / np.asarray(model.w_))
 
 
 def _rows(X: Any, rows: Array) -> Any:

@@ -1,0 +1,293 @@
+"""Columns of a mixed table as features of a Gaussian score, so that their log-kernels add up.
+
+Every kernel here depends on a squared distance between codes, so a product over columns is one Gaussian kernel of all
+features with one w to a column:
+
+    number          x                                     exp(−½(δ/h)²)
+    categories      one-hot, ‖·‖² = 2 if they differ      1 if equal, else ρ = exp(−w²)
+    ordered         a thermometer, ‖·‖² = steps apart     λ^steps, λ = exp(−½w²)
+    periodic        a circle of that circumference        exp(−½(chord/h)²)
+    great circle    a sphere of the Earth's radius        exp(−½(chord/h)²), in kilometres
+
+Aitchison and Aitken's kernel is 1 − λ if equal, λ/(c − 1) if not, for c categories: ρ = λ/((c − 1)(1 − λ)) times a
+constant, which weights do not see. Wang and van Ryzin's is 1 − λ, or ½(1 − λ)λ^steps: a thermometer and, fixed, ρ = ½.
+"""
+
+from __future__ import annotations
+
+from math import exp, inf, isfinite, log, pi, sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+NUMBER, CATEGORIES, ORDERED = "gaussian", "aitchison-aitken", "li-racine-ordered"
+LI_RACINE, WANG_VAN_RYZIN = "li-racine", "wang-van-ryzin"
+PERIODIC, LATITUDE, LONGITUDE = "periodic", "latitude", "longitude"
+UNORDERED = (CATEGORIES, LI_RACINE)
+ORDERS = (ORDERED, WANG_VAN_RYZIN)
+COLUMN_KERNELS = (NUMBER, *UNORDERED, *ORDERS, PERIODIC, LATITUDE, LONGITUDE)
+# Kilometres.
+EARTH = 6371.0088
+# Categories of one column: each is a feature.
+MOST_LEVELS = 64
+# Rows of another category count nothing from here on: exp(−w²) is 0.
+EXACT = sqrt(750.0)
+
+
+class Part(NamedTuple):
+    """One column, or latitude and longitude together: what it is and how it is coded."""
+
+    kernel: str
+    columns: tuple[int, ...]  # where it stands in the table
+    names: tuple[str, ...]
+    levels: tuple[Any, ...] = ()  # categories, in their order; text or numbers
+    period: float = 0.0
+
+    @property
+    def width(self) -> int:
+        """Features it is coded in."""
+        if self.kernel in UNORDERED:
+            return 1 if len(self.levels) <= 2 else len(self.levels)
+        if self.kernel in ORDERS:
+            steps = max(len(self.levels) - 1, 1)
+            return steps + (len(self.levels) if self.kernel == WANG_VAN_RYZIN else 0)
+        return {PERIODIC: 2, LATITUDE: 3}.get(self.kernel, 1)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """A name for every feature."""
+        name = self.names[0]
+        if self.kernel in UNORDERED and self.width > 1:
+            return tuple(f"{name} = {level}" for level in self.levels)
+        if self.kernel in ORDERS and self.width > 1:
+            steps = [f"{name} ≥ {level}" for level in self.levels[1:]] or [name]
+            return (*steps, *(f"{name} = {level}" for level in self.levels[: self.width - len(steps)]))
+        if self.kernel == PERIODIC:
+            return f"cos {name}", f"sin {name}"
+        if self.kernel == LATITUDE:
+            return tuple(f"{axis} of {' and '.join(self.names)}" for axis in "xyz")
+        return (name,)
+
+    @property
+    def fixed(self) -> tuple[bool, ...]:
+        """Features whose w is 1 whatever is learned."""
+        steps = max(len(self.levels) - 1, 1)
+        return tuple(self.kernel == WANG_VAN_RYZIN and number >= steps for number in range(self.width))
+
+    def coded(self, values: list[Array]) -> Array:
+        """Columns (n,) → features (n, width); NaN, or None in text, is missing and has NaN in every feature."""
+        if self.kernel == NUMBER:
+            return values[0].astype(np.float64)[:, None]
+        if self.kernel == PERIODIC:
+            turn = 2.0 * pi * (values[0].astype(np.float64) % self.period) / self.period
+            return np.column_stack([np.cos(turn), np.sin(turn)]) * (self.period / (2.0 * pi))
+        if self.kernel == LATITUDE:
+            return self._sphere(*(np.asarray(column, np.float64) for column in values))
+        place, unknown, missing = self._places(values[0])
+        if self.kernel in ORDERS:
+            if unknown.any():
+                raise ValueError(
+                    f"X column {self.names[0]!r} holds {values[0][unknown.argmax()]!r}, which was not among the "
+                    f"{len(self.levels)} ordered categories of fit"
+                )
+            steps = (place[:, None] > np.arange(max(len(self.levels) - 1, 1))) * np.sqrt(self._gaps())
+            out = steps if self.kernel == ORDERED else np.column_stack([steps, self._hot(place) * sqrt(log(2.0))])
+        else:
+            out = self._hot(place)
+            # What fit never saw is as far from every category as from any other.
+            out[unknown] = 0.0 if self.width > 1 else 0.5 * sqrt(2.0)
+        out[missing] = np.nan
+        return out
+
+    def w_of(self, bandwidth: float) -> float:
+        """w from a bandwidth in the column's own terms: h, or λ."""
+        if self.kernel in UNORDERED or self.kernel in ORDERS:
+            most = self.widest
+            if not 0.0 <= bandwidth <= most * (1.0 + 1e-12):
+                raise ValueError(
+                    f"bandwidth of column {self.names[0]!r} is the λ of a {self.kernel} kernel: "
+                    f"between 0 and {most:g}, got {bandwidth!r}"
+                )
+            rho = bandwidth
+            if self.kernel == CATEGORIES:
+                others = max(len(self.levels) - 1, 1)
+                rho = bandwidth / (others * (1.0 - bandwidth)) if bandwidth < 1.0 else 1.0
+            rho = min(rho, 1.0)
+            return EXACT if rho <= exp(-(EXACT**2)) else sqrt(-log(rho) * (1.0 if self.kernel in UNORDERED else 2.0))
+        size = abs(bandwidth)
+        if not size > 0.0:
+            raise ValueError(f"bandwidth of column {self.names[0]!r} must not be zero, got {bandwidth!r}")
+        return 1.0 / size
+
+    def bandwidth_of(self, w: float) -> float:
+        """The inverse of ``w_of``."""
+        if self.kernel in UNORDERED:
+            rho = exp(-(min(w, EXACT) ** 2))
+            others = max(len(self.levels) - 1, 1)
+            return others * rho / (1.0 + others * rho) if self.kernel == CATEGORIES else rho
+        if self.kernel in ORDERS:
+            return exp(-0.5 * w * w)
+        return 1.0 / w if w else inf
+
+    def slopes(self, coded: Array) -> Array | None:
+        """How features (n, width) move with the columns, (n, width, columns); None for categories, which jump."""
+        if self.kernel == NUMBER:
+            return np.ones((len(coded), 1, 1))
+        if self.kernel == PERIODIC:
+            return np.stack([-coded[:, 1], coded[:, 0]], 1)[:, :, None] * (2.0 * pi / self.period)
+        if self.kernel == LATITUDE:
+            x, y, z = coded.T
+            across = np.hypot(x, y)
+            safe = np.where(across > 0.0, across, 1.0)
+            north = np.column_stack([-z * x / safe, -z * y / safe, across])
+            east = np.column_stack([-y, x, np.zeros(len(x))])
+            return np.stack([north, east], 2) * (pi / 180.0)
+        return None
+
+    @property
+    def widest(self) -> float:
+        """The λ at which categories do not matter."""
+        count = max(len(self.levels), 2)
+        return (count - 1.0) / count if self.kernel == CATEGORIES else 1.0
+
+    def _hot(self, place: Array) -> Array:
+        if self.kernel in UNORDERED and self.width == 1:
+            return np.asarray(place[:, None] * sqrt(2.0))
+        return np.asarray(place[:, None] == np.arange(len(self.levels)), np.float64)
+
+    def _gaps(self) -> Array:
+        """Steps between neighbouring levels: 1 between texts, their difference between numbers."""
+        if len(self.levels) < 2 or isinstance(self.levels[0], str):
+            return np.ones(max(len(self.levels) - 1, 1))
+        return np.diff(np.array(self.levels, np.float64))
+
+    def _places(self, values: Array) -> tuple[Array, Array, Array]:
+        """Number of each value's level (n,), and which are unknown and which missing."""
+        known = {level: number for number, level in enumerate(self.levels)}
+        place = np.array([known.get(value, -1) for value in values.tolist()], np.int64)
+        missing = is_missing(values)
+        return place, (place < 0) & ~missing, missing
+
+    def _sphere(self, latitude: Array, longitude: Array) -> Array:
+        if (np.abs(latitude) > 90.0).any():
+            row = int((np.abs(latitude) > 90.0).argmax())
+            raise ValueError(
+                f"X column {self.names[0]!r} must hold latitudes, −90 to 90 degrees, got {latitude[row]} in row {row}"
+            )
+        a, b = np.radians(latitude), np.radians(longitude)
+        return EARTH * np.column_stack([np.cos(a) * np.cos(b), np.cos(a) * np.sin(b), np.sin(a)])
+
+
+class Coding(NamedTuple):
+    """How the columns of a table become features."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def columns(self) -> int:
+        return sum(len(part.columns) for part in self.parts)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return tuple(name for part in self.parts for name in part.features)
+
+    @property
+    def part_of(self) -> Array:
+        """Which part every feature (D,) is of."""
+        return np.repeat(np.arange(len(self.parts)), [part.width for part in self.parts])
+
+    @property
+    def firsts(self) -> Array:
+        """The first feature of every part (parts,)."""
+        return np.cumsum([0, *(part.width for part in self.parts[:-1])])
+
+    @property
+    def fixed(self) -> Array:
+        """Features (D,) whose w is 1."""
+        return np.array([fixed for part in self.parts for fixed in part.fixed], bool)
+
+    @property
+    def numbers(self) -> Array:
+        """Features (D,) that are a column of numbers as it is."""
+        return np.repeat([part.kernel == NUMBER for part in self.parts], [part.width for part in self.parts])
+
+    def coded(self, columns: list[Array]) -> Array:
+        """Columns (n,) each → features (n, D)."""
+        return np.column_stack([part.coded([columns[j] for j in part.columns]) for part in self.parts])
+
+    def spread(self, w: Array) -> Array:
+        """One w to a part (parts,), or one for all (), as one to a feature (D,)."""
+        each = np.broadcast_to(np.asarray(w, np.float64), len(self.parts))
+        return np.where(self.fixed, 1.0, each[self.part_of])
+
+    def folded(self, grad: Array) -> Array:
+        """The adjoint of ``spread``: sums over the features of each part (parts,)."""
+        return np.bincount(self.part_of, np.where(self.fixed, 0.0, grad), len(self.parts))
+
+    def by_column(self, of_parts: Array) -> Array:
+        """A number for every part as one for every column of the table."""
+        out = np.empty(self.columns)
+        for part, number in zip(self.parts, of_parts, strict=True):
+            out[list(part.columns)] = number
+        return out
+
+    def w_of(self, bandwidth: Array) -> Array:
+        """w (parts,) from bandwidths, one to a column."""
+        return np.array([part.w_of(float(bandwidth[part.columns[0]])) for part in self.parts])
+
+    def bandwidth_of(self, w: Array) -> Array:
+        """Bandwidths, one to a column of the table, from w (parts,)."""
+        return self.by_column(
+            np.array([part.bandwidth_of(float(size)) for part, size in zip(self.parts, w, strict=True)])
+        )
+
+
+def part_of(kernel: Any, column: int, name: str, values: Array, levels: tuple[Any, ...] | None) -> Part:
+    """One column (n,) with its kernel, or ("periodic", period); ``levels`` where the table knows them."""
+    period = 0.0
+    if isinstance(kernel, tuple | list) and len(kernel) == 2 and kernel[0] == PERIODIC:
+        kernel, period = PERIODIC, kernel[1]
+        if isinstance(period, bool) or not isinstance(period, int | float) or not (isfinite(period) and period > 0.0):
+            raise ValueError(f"kernel of column {name!r}: the period must be a number above 0, got {period!r}")
+    elif kernel == PERIODIC:
+        raise ValueError(f"kernel of column {name!r}: say its period too, such as ('periodic', 24)")
+    if kernel not in COLUMN_KERNELS:
+        raise ValueError(
+            f"kernel of column {name!r} must be one of {', '.join(map(repr, COLUMN_KERNELS))}, "
+            f"or ('periodic', period), got {kernel!r}"
+        )
+    is_text = values.dtype == object
+    if kernel in UNORDERED or kernel in ORDERS:
+        if levels is None:
+            levels = tuple(sorted(set(values[~is_missing(values)].tolist())))
+        if len(levels) > MOST_LEVELS:
+            raise ValueError(
+                f"X column {name!r} has {len(levels):,} categories, more than {MOST_LEVELS}; leave it out or join some"
+            )
+        return Part(kernel, (column,), (name,), levels)
+    if is_text:
+        raise ValueError(f"X column {name!r} is text, which kernel {kernel!r} cannot compare; use {CATEGORIES!r}")
+    return Part(kernel, (column,), (name,), period=float(period))
+
+
+def joined(parts: list[Part]) -> Coding:
+    """Latitude and longitude become one part."""
+    found = {kernel: [part for part in parts if part.kernel == kernel] for kernel in (LATITUDE, LONGITUDE)}
+    if not any(found.values()):
+        return Coding(tuple(parts))
+    if [len(each) for each in found.values()] != [1, 1]:
+        given = {kernel: [part.names[0] for part in each] for kernel, each in found.items()}
+        raise ValueError(f"kernel: one column of latitudes needs one of longitudes beside it, got {given}")
+    latitude, longitude = found[LATITUDE][0], found[LONGITUDE][0]
+    sphere = Part(LATITUDE, latitude.columns + longitude.columns, latitude.names + longitude.names)
+    return Coding(tuple(sphere if part is latitude else part for part in parts if part is not longitude))
+
+
+def is_missing(values: Array) -> Array:
+    """Where a column (n,) has nothing: None in text, NaN in numbers."""
+    if values.dtype == object:
+        return np.array([value is None for value in values.tolist()], bool)
+    return np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)

@@ -1,0 +1,201 @@
+"""Tables of more than numbers: which kernel each column gets, and their cells as features.
+
+Text and categories are compared as categories, ordered categories by their steps, numbers and booleans as numbers;
+``kernel``, as a dict or a list, says otherwise for some columns or for all. See ``regard.data.columns``.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.bandwidth import Width
+from regard.data.columns import CATEGORIES, NUMBER, ORDERED, ORDERS, Coding, Part, is_missing, joined, part_of
+
+Array = NDArray[Any]
+
+MISSING = ("refuse", "ignore")
+_WORDS = (nw.String, nw.Categorical, nw.Enum)
+
+
+def coding_of(estimator: Any, X: Any, frame: nw.DataFrame[Any] | None) -> Coding | None:
+    """How to code this table; None where it is plain numbers and nothing else was asked for."""
+    if not hasattr(estimator, "missing"):
+        return None  # an estimator of numbers alone
+    kernel = getattr(estimator, "kernel", None)
+    given = kernel if isinstance(kernel, Mapping | list | tuple) else None
+    words = [] if frame is None else [name for name, dtype in frame.schema.items() if isinstance(dtype, _WORDS)]
+    if given is None and not words:
+        return None
+    if given is None and kernel not in (None, NUMBER):
+        raise ValueError(
+            f"X column {words[0]!r} is text; in tables of more than numbers kernel must be {NUMBER!r}, or say one for "
+            f"each column, got {kernel!r}"
+        )
+    names, columns, orders = _columns(X, frame)
+    kernels: list[Any] = [
+        (ORDERED if levels is not None else CATEGORIES) if column.dtype == object else NUMBER
+        for column, levels in zip(columns, orders, strict=True)
+    ]
+    if isinstance(given, Mapping):
+        known = {name: number for number, name in enumerate(names)} | dict(enumerate(range(len(names))))
+        for name, one in given.items():
+            if name not in known:
+                raise ValueError(f"kernel names column {name!r}, which X has not; it has {', '.join(map(repr, names))}")
+            kernels[known[name]] = one
+    elif given is not None:
+        if len(given) != len(names):
+            raise ValueError(f"kernel has {len(given)} entries but X has {len(names)} columns")
+        kernels = list(given)
+    facts = zip(kernels, range(len(names)), names, columns, orders, strict=True)
+    return joined([part_of(*fact) for fact in facts])
+
+
+def coded(estimator: Any, X: Any, frame: nw.DataFrame[Any] | None) -> Array:
+    """A table (n, columns) as features (n, D), as ``coding_`` says; missing cells as NaN where they are allowed."""
+    coding, (names, columns, _) = estimator.coding_, _columns(X, frame)
+    if len(columns) != coding.columns:
+        raise ValueError(f"X has {len(columns)} columns, but fit saw {coding.columns}")
+    for name, column in zip(names, columns, strict=True):
+        gaps = is_missing(column)
+        if gaps.any() and getattr(estimator, "missing", "refuse") == "refuse":
+            raise ValueError(
+                f"X column {name!r} has no entry in row {int(gaps.argmax())} (and {int(gaps.sum()) - 1} more rows); "
+                "missing='ignore' compares rows by what both have"
+            )
+        if column.dtype.kind == "f" and np.isinf(column).any():
+            raise ValueError(f"X column {name!r} must be finite, got infinity in row {int(np.isinf(column).argmax())}")
+    for part in coding.parts:
+        if part.levels and part.kernel not in ORDERS:
+            _warn_of_strangers(part, columns[part.columns[0]])
+    return np.asarray(coding.coded(columns))
+
+
+def given_width(coding: Coding, bandwidth: Any) -> Width:
+    """The width that numbers mean: h for numbers, λ for categories, one to a column or one for all."""
+    given = np.asarray(bandwidth) if not isinstance(bandwidth, str) else np.empty(0, object)
+    if given.dtype.kind not in "fiu" or given.ndim > 1 or np.isnan(given.astype(np.float64)).any():
+        raise ValueError(
+            "bandwidth of a table of more than numbers must be 'loo', 'aicc', 'gcv', or numbers, one to a column; "
+            f"got {bandwidth!r}"
+        )
+    if given.ndim and len(given) != coding.columns:
+        raise ValueError(f"bandwidth has {len(given)} numbers but X has {coding.columns} columns")
+    w = coding.w_of(np.broadcast_to(given.astype(np.float64), coding.columns))
+    return Width(coding.bandwidth_of(w), w)
+
+
+def check_learnable(estimator: Any) -> None:
+    """Refuse what is for tables of numbers only."""
+    for name, given, accepted in (
+        ("metric", estimator.metric, "feature"),
+        ("optimizer", estimator.optimizer, "lbfgs"),
+    ):
+        if given != accepted:
+            raise ValueError(f"{name}={given!r} is for tables of numbers; this one is mixed: {name}={accepted!r}")
+    if estimator.bandwidth == "adaptive":
+        raise ValueError("bandwidth='adaptive' is for tables of numbers; this one is mixed: bandwidth='loo'")
+
+
+def by_column(estimator: Any, of_features: Array) -> Array:
+    """Shares of features (D,) as shares of the columns of the table; two columns that are one part share alike."""
+    if not hasattr(estimator, "coding_"):
+        return np.asarray(of_features)
+    coding = estimator.coding_
+    sums = np.bincount(coding.part_of, of_features, len(coding.parts))
+    return np.asarray(coding.by_column(sums / [len(part.columns) for part in coding.parts]))
+
+
+def column_effects(estimator: Any, query: Array, effects: Array) -> Array:
+    """Effects of features (Q, P, D) as effects of columns (Q, P, columns).
+
+    Of categories: the answer less that for the same row with the first category in place of its own.
+    """
+    if not hasattr(estimator, "coding_"):
+        return effects
+    coding, first = estimator.coding_, 0
+    out = np.empty((*effects.shape[:2], coding.columns))
+    answer = _answers(estimator, query)
+    for part in coding.parts:
+        here = slice(first, first + part.width)
+        slopes = part.slopes(query[:, here])
+        if slopes is None:
+            other = query.copy()
+            level = np.empty(1, object if isinstance(part.levels[0], str) else np.float64)
+            level[0] = part.levels[0]
+            other[:, here] = part.coded([level])
+            out[..., part.columns[0]] = answer - _answers(estimator, other)
+        else:
+            out[..., list(part.columns)] = np.einsum("qpf,qfc->qpc", effects[..., here], slopes)
+        first += part.width
+    return out
+
+
+def _answers(estimator: Any, query: Array) -> Array:
+    value = estimator._columns() if hasattr(estimator, "_columns") else estimator._values().astype(np.float64)
+    return np.asarray(estimator._pooled(query, value)[0], np.float64).reshape(len(query), -1)
+
+
+def _warn_of_strangers(part: Part, column: Array) -> None:
+    strangers = sorted({str(value) for value in set(column[~is_missing(column)].tolist()) - set(part.levels)})
+    if strangers:
+        warnings.warn(
+            f"X column {part.names[0]!r} holds {strangers[0]!r}, which fit did not see; such rows are as far from one "
+            "category as from any other",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def _columns(X: Any, frame: nw.DataFrame[Any] | None) -> tuple[list[str], list[Array], list[tuple[Any, ...] | None]]:
+    """Names, cells (n,) and, of ordered categories, levels. Text is object with None for missing, all else float64."""
+    if frame is None:
+        array = np.asarray(X)
+        if array.ndim != 2:
+            raise ValueError(f"X must have two axes, (rows, columns), got shape {array.shape}")
+        columns = [_cells(f"column {j}", array[:, j]) for j in range(array.shape[1])]
+        return [f"column {j}" for j in range(len(columns))], columns, [None] * len(columns)
+    names, columns, orders = [], [], []
+    for series in frame.iter_columns():
+        names.append(str(series.name))
+        orders.append(_order(series))
+        if isinstance(series.dtype, _WORDS):
+            cells = np.empty(len(series), object)
+            cells[:] = [None if cell is None or cell != cell else str(cell) for cell in series.to_list()]
+            columns.append(cells)
+        elif series.dtype.is_numeric() or series.dtype == nw.Boolean:
+            columns.append(np.asarray(series.cast(nw.Float64).to_numpy(), np.float64))
+        else:
+            columns.append(_cells(str(series.name), np.asarray(series.to_numpy())))
+    return names, columns, orders
+
+
+def _cells(name: str, column: Array) -> Array:
+    """A column of an array as numbers or, if any of its cells is text, as text."""
+    if column.dtype.kind in "fiub":
+        return column.astype(np.float64)
+    if column.dtype.kind == "U" or (column.dtype == object and any(isinstance(cell, str) for cell in column)):
+        cells = np.empty(len(column), object)
+        cells[:] = [None if cell is None or cell != cell else str(cell) for cell in column.tolist()]
+        return cells
+    try:
+        return column.astype(np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"X column {name!r} must hold numbers or text, got {column.dtype}; encode or drop it"
+        ) from None
+
+
+def _order(series: nw.Series[Any]) -> tuple[Any, ...] | None:
+    """Categories in their order, where the table says that they have one."""
+    if isinstance(series.dtype, nw.Enum):
+        return tuple(map(str, series.dtype.categories))
+    native = getattr(series.to_native(), "dtype", None)
+    if native is not None and getattr(native, "ordered", False):
+        return tuple(map(str, native.categories))
+    return None

@@ -1,0 +1,136 @@
+"""Missing entries: no distance where either row lacks a column, the others lengthened; refused unless asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from regard import KernelRegressor, LocalLinearRegressor, NadarayaWatsonClassifier, NadarayaWatsonRegressor
+from regard.gaps import pool_with_gaps, weights_with_gaps
+from regard.local import pool_local
+from regard.scores import Gaussian, Laplace
+
+RNG = np.random.default_rng(11)
+
+
+def problem(gaps: float, Q: int = 15, K: int = 40, d: int = 3, P: int = 2):
+    query, key, value = RNG.normal(size=(Q, d)), RNG.normal(size=(K, d)), RNG.normal(size=(K, P))
+    for rows in (query, key):
+        lost = RNG.random(rows.shape) < gaps
+        lost[lost.all(axis=1), 0] = False
+        rows[lost] = np.nan
+    return query, key, value
+
+
+def parts(query, key, w):
+    """Differences, which pairs have them, and the lengthened u²."""
+    delta = key[None] - query[:, None]
+    common = ~np.isnan(delta)
+    delta = np.where(common, delta, 0.0)
+    counted = np.maximum(common.sum(axis=2), 1)
+    return delta, common, ((delta * w) ** 2).sum(axis=2) * key.shape[1] / counted
+
+
+@pytest.mark.parametrize("weight", [None, "repetitions", "importances"])
+def test_means_and_weights_are_the_formula(weight):
+    query, key, value = problem(0.3)
+    s = {None: None, "repetitions": RNG.integers(0, 4, len(key)), "importances": 1e6 * RNG.random(len(key))}[weight]
+    w = np.array([1.0, 2.0, 0.5])
+    _, common, u2 = parts(query, key, w)
+    K = np.where(common.any(axis=2), np.exp(-0.5 * u2), 0.0) * (1.0 if s is None else s)
+    A = K / K.sum(axis=1, keepdims=True)
+    output, _, _ = pool_with_gaps(query, key, value, Gaussian(w), np.arange(3), sample_weight=s)
+    assert np.allclose(output, A @ value, rtol=1e-12, atol=1e-13)
+    found = weights_with_gaps(query, key, Gaussian(w), np.arange(3), sample_weight=s)
+    assert np.allclose(found, A, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.2])
+def test_lines_lean_on_what_both_rows_have(ridge):
+    query, key, value = problem(0.2)
+    w = np.array([0.5, 0.7, 0.4])
+    delta, common, u2 = parts(query, key, w)
+    K = np.where(common.any(axis=2), np.exp(-0.5 * u2), 0.0)
+    output, _, _ = pool_with_gaps(query, key, value, Gaussian(w), np.arange(3), degree=1, ridge=ridge)
+    for i in range(len(query)):
+        a = K[i] / K[i].sum()
+        middle, height = a @ delta[i], a @ value
+        C = (delta[i] * a[:, None]).T @ delta[i] - np.outer(middle, middle)
+        c = (delta[i] * a[:, None]).T @ value - np.outer(middle, height)
+        W = np.diag(w)
+        system = W @ C @ W + ridge * (1.0 + ((middle * w) ** 2).sum()) * np.eye(3)
+        slope = W @ np.linalg.lstsq(system, W @ c, rcond=1e-12)[0]
+        assert np.allclose(output[i], height - middle @ slope, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("degree", [0, 1])
+@pytest.mark.parametrize(
+    "score", [Gaussian(0.8), Laplace(np.array([1.0, 0.3, 2.0])), Gaussian(RNG.normal(size=(3, 2)))]
+)
+def test_without_gaps_nothing_changes(degree, score):
+    query, key, value = problem(0.0)
+    plain = pool_local(query, key, value, score, degree=degree, ridge=0.1 * degree)[0]
+    assert np.array_equal(
+        pool_with_gaps(query, key, value, score, np.arange(3), degree=degree, ridge=0.1 * degree)[0], plain
+    )
+
+
+def table(n: int = 80, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame({"a": rng.normal(size=n), "b": rng.normal(size=n), "kind": rng.choice(["x", "y", "z"], n)})
+    y = X["a"].to_numpy() + 2.0 * (X["kind"] == "y").to_numpy()
+    X.loc[rng.random(n) < 0.15, "a"] = np.nan
+    X.loc[rng.random(n) < 0.1, "kind"] = None
+    return X, y
+
+
+@pytest.mark.parametrize("kind", [NadarayaWatsonRegressor, LocalLinearRegressor, KernelRegressor])
+def test_estimators_learn_from_whole_rows_and_answer_all(kind):
+    X, y = table()
+    model = kind(missing="ignore").fit(X, y)
+    whole = X.notna().all(axis=1).to_numpy()
+    alone = kind(missing="ignore").fit(X[whole], y[whole])
+    assert np.array_equal(model.feature_relevance_ > 0.0, alone.feature_relevance_ > 0.0)
+    assert np.array_equal(np.isnan(model.loo_predictions_), ~whole)
+    answer = model.predict(X)
+    assert np.isfinite(answer).all()
+    assert np.corrcoef(answer, y)[0, 1] > 0.6  # a row without its a can only be guessed
+    weights = model.attend(X)
+    assert np.allclose(weights.sum(axis=1), 1.0)
+    assert np.allclose(model.effective_weights(X) @ y, answer, rtol=1e-9, atol=1e-9)
+    with pytest.raises(ValueError, match="has gaps: how answers move there is not known"):
+        model.marginal_effects(X)
+
+
+def test_plain_arrays_with_nan():
+    X = RNG.normal(size=(50, 2))
+    y = X.sum(axis=1)
+    X[::7, 1] = np.nan
+    model = NadarayaWatsonRegressor(bandwidth=0.5, missing="ignore").fit(X, y)
+    _, _, u2 = parts(X, X, 2.0)
+    K = np.exp(-0.5 * u2)
+    assert np.allclose(model.predict(X), K @ y / K.sum(axis=1), rtol=1e-12)
+    labels = np.where(y > 0, "up", "down")
+    classes = NadarayaWatsonClassifier(bandwidth=0.5, missing="ignore").fit(X, labels)
+    assert np.allclose(classes.predict_proba(X)[:, 1], K @ (y > 0) / K.sum(axis=1), rtol=1e-10)
+
+
+def test_7_missing_entries_are_refused_unless_asked_for():
+    X, y = table()
+    with pytest.raises(ValueError, match=r"column 'a' has no entry in row .*missing='ignore' compares"):
+        NadarayaWatsonRegressor().fit(X, y)
+    with pytest.raises(ValueError, match="contains NaN"):
+        NadarayaWatsonRegressor().fit([[1.0], [np.nan]], [1.0, 2.0])
+    with pytest.raises(ValueError, match="infinity"):
+        NadarayaWatsonRegressor(missing="ignore").fit([[1.0], [np.inf]], [1.0, 2.0])
+
+
+def test_rows_that_have_nothing_in_common_and_tables_without_a_whole_row():
+    model = NadarayaWatsonRegressor(bandwidth=1.0, missing="ignore").fit([[1.0, 2.0], [2.0, np.nan]], [1.0, 2.0])
+    with pytest.raises(ValueError, match="row 1 of X has no entry in a column"):
+        model.predict([[1.0, 1.0], [np.nan, np.nan]])
+    with pytest.raises(ValueError, match="learns from the rows that lack nothing, and X has 0"):
+        NadarayaWatsonRegressor(missing="ignore").fit([[1.0, np.nan], [np.nan, 1.0], [np.nan, 2.0]], [1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match="a kernel that reaches everywhere"):
+        NadarayaWatsonRegressor(kernel="boxcar", missing="ignore").fit([[1.0], [2.0]], [1.0, 2.0])
