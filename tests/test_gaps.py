@@ -134,3 +134,20 @@ def test_rows_that_have_nothing_in_common_and_tables_without_a_whole_row():
         NadarayaWatsonRegressor(missing="ignore").fit([[1.0, np.nan], [np.nan, 1.0], [np.nan, 2.0]], [1.0, 2.0, 3.0])
     with pytest.raises(ValueError, match="a kernel that reaches everywhere"):
         NadarayaWatsonRegressor(kernel="boxcar", missing="ignore").fit([[1.0], [2.0]], [1.0, 2.0])
+
+
+def test_how_sure_it_is_is_known_from_the_whole_rows():
+    X, y = table()
+    y = y + 0.1 * RNG.normal(size=len(y))
+    model = NadarayaWatsonRegressor(bandwidth=[0.5, 2.0, 0.1], missing="ignore").fit(X, y)
+    whole = X.notna().all(axis=1).to_numpy()
+    alone = NadarayaWatsonRegressor(bandwidth=[0.5, 2.0, 0.1]).fit(X[whole], y[whole])
+    for method in ("local", "conformal"):
+        ends = model.predict_interval(X, method=method)
+        assert np.isfinite(ends).all()
+        width, other = np.diff(ends[whole])[:, 0], np.diff(alone.predict_interval(X[whole], method=method))[:, 0]
+        assert np.allclose(width, other, rtol=1e-12)
+    assert np.array_equal(np.isnan(model.residuals_), ~whole)
+    assert np.allclose(model.residuals_[whole], alone.residuals_, rtol=1e-12)
+    with pytest.raises(ValueError, match="'jackknife' needs rows without gaps"):
+        model.predict_interval(X, method="jackknife")

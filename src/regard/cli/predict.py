@@ -25,6 +25,8 @@ class Predict:
     model: str
     data: str
     out: str
+    interval: float | None  # coverage of the range given beside each prediction
+    explain: int | None  # training rows named beside each
     force: bool
 
     def run(self) -> None:
@@ -49,27 +51,59 @@ class Predict:
 
         for table in read_batches(self.data, progress=progress):
             number, last = number + 1, table.first + len(table)
-            predicted = _predicted(saved.model, queries(saved, table), table, warned)
-            columns = predicted[:, None] if predicted.ndim == 1 else predicted
+            columns = self._columns(saved.model, queries(saved, table), names, table, warned)
             del table
-            yield safe_table({name: columns[:, number] for number, name in enumerate(names)})
+            yield safe_table(columns)
             walk(share[0], last)
         for rows, message in warned[:1]:
             told = message if number == 1 else f"{rows}: {message}"
             more = f" (and {len(warned) - 1:,} more such batches of rows)" if len(warned) > 1 else ""
             warnings.warn(told + more, UserWarning, stacklevel=2)
 
+    def _columns(
+        self, model: Any, X: Any, names: list[str], table: Table, warned: list[tuple[str, str]]
+    ) -> dict[str, Any]:
+        """Columns for a batch; what is said of row numbers gets the rows it is said of."""
+        rows = f"rows {table.first + 1:,} to {table.first + len(table):,}"
+        with warnings.catch_warnings(record=True) as caught:
+            try:
+                columns = _by_name(model.predict(X), names)
+                if self.interval is not None:
+                    columns |= _ranges(model, X, names, self.interval)
+                if self.explain is not None:
+                    columns |= _looked_at(model, X, self.explain)
+            except ValueError as reason:
+                raise ValueError(f"{table.source}: {rows}: {reason}") from None
+        warned.extend((rows, str(found.message)) for found in caught)
+        return columns
 
-def _predicted(model: Any, X: Any, table: Table, warned: list[tuple[str, str]]) -> Any:
-    """Predictions for a batch; what is said of row numbers gets the rows it is said of."""
-    rows = f"rows {table.first + 1:,} to {table.first + len(table):,}"
-    with warnings.catch_warnings(record=True) as caught:
-        try:
-            predicted = model.predict(X)
-        except ValueError as reason:
-            raise ValueError(f"{table.source}: {rows}: {reason}") from None
-    warned.extend((rows, str(found.message)) for found in caught)
-    return predicted
+
+def _by_name(predicted: Any, names: list[str]) -> dict[str, Any]:
+    columns = predicted[:, None] if predicted.ndim == 1 else predicted
+    return {name: columns[:, number] for number, name in enumerate(names)}
+
+
+def _ranges(model: Any, X: Any, names: list[str], coverage: float) -> dict[str, Any]:
+    """Lower and upper ends for numbers, and for classes a set of them."""
+    if hasattr(model, "classes_"):
+        chosen = model.predict_set(X, coverage)
+        return {f"{names[0]}_set": [" | ".join(map(str, model.classes_[row])) for row in chosen]}
+    if not hasattr(model, "predict_interval"):
+        raise ValueError(f"--interval: a {type(model).__name__} does not tell how sure it is")
+    ends = model.predict_interval(X, coverage, method="conformal")
+    ends = ends[:, None] if ends.ndim == 2 else ends
+    return {f"{name}_{end}": ends[:, j, k] for j, name in enumerate(names) for k, end in enumerate(("low", "high"))}
+
+
+def _looked_at(model: Any, X: Any, top: int) -> dict[str, Any]:
+    """The training rows looked at most, counted from 1, their share of attention, and whether all are far."""
+    if not hasattr(model, "explain"):
+        raise ValueError(f"--explain: a {type(model).__name__} does not tell which rows it looked at")
+    told = model.explain(X, top)
+    columns: dict[str, Any] = {}
+    for number in range(told.row.shape[1]):
+        columns |= {f"row_{number + 1}": told.row[:, number] + 1, f"weight_{number + 1}": told.weight[:, number]}
+    return columns | {"far": told.far.astype(int)}
 
 
 def command(
@@ -78,6 +112,16 @@ def command(
         str, typer.Argument(help="Table of rows to predict: .csv, .tsv, .csv.gz, .parquet, or - for stdin.")
     ],
     out: Annotated[str, typer.Option(help="Where to write; - is standard output as CSV.")] = "-",
+    interval: Annotated[
+        float | None,
+        typer.Option(
+            metavar="COVERAGE", help="Say how sure: columns _low and _high that hold so many of new rows, such as 0.9."
+        ),
+    ] = None,
+    explain: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Name the N training rows looked at most, and flag rows far from all."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")] = False,
 ) -> Predict:
     """Predict the target for every row of a table.
@@ -85,5 +129,13 @@ def command(
     Writes one column, named after the target, with one row per row of the table. Columns are matched by name;
     those the model does not know are ignored. Text that a spreadsheet would run as a formula (it starts with
     = + - or @) gets a leading apostrophe. The table is read and answered in batches: it may be larger than memory.
+
+    --interval adds the ends of a conformal interval, or for classes the set of likely ones; --explain adds row_1,
+    weight_1, … (training rows, counted from 1, and their share of the attention) and far, 1 where a row is far from
+    everything the model has seen.
     """
-    return Predict(model, data, out, force)
+    if interval is not None and not 0.0 < interval < 1.0:
+        raise typer.BadParameter(
+            f"a coverage lies between 0 and 1, such as 0.9, got {interval}", param_hint="--interval"
+        )
+    return Predict(model, data, out, interval, explain, force)

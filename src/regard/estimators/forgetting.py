@@ -13,11 +13,16 @@ from regard.bandwidth.distinct import distinct
 from regard.bandwidth.rules import checked_weight
 from regard.bandwidth.scaling import Scaling
 from regard.bandwidth.shapes import spreads
+from regard.data.columns import ORDERS, UNORDERED, Coding
 from regard.estimators.explaining import columns_of
+from regard.estimators.mixed import given_width
 from regard.inference.drift import Drift, Sample, moved, rank_probability
 from regard.inference.spread import row_counts
 
 Array = NDArray[Any]
+
+# The name of a category that no table has.
+GONE = "\x00"
 
 # What a search or a training remembers of the rows: blank once some of them are gone.
 _OF_ROWS = ("answer", "path", "places", "tried", "loss", "validation", "minima", "value")
@@ -187,6 +192,8 @@ def keep_rows(model: Any, rows: Array) -> None:
         model.classes_given_ = given
     elif hasattr(model, "classes_"):
         _drop_classes(model)
+    if hasattr(model, "coding_"):
+        _drop_levels(model)
     for name in ("search_", "history_"):
         if name in vars(model):
             setattr(model, name, _blank(vars(model)[name]))
@@ -203,6 +210,39 @@ def _drop_classes(model: Any) -> None:
     model.classes_ = model.classes_[present]
     # As in ``numbered``: a row without weight may be of no class.
     model.value_ = np.minimum(np.searchsorted(present, model.value_), len(present) - 1)
+
+
+def _drop_levels(model: Any) -> None:
+    """Categories of a mixed table of which some row is left; ordered ones of text keep their order whole.
+
+    Heads have learned a w for each: there a category that is gone loses its name only.
+    """
+    coding, parts, columns = model.coding_, [], []
+    for part, first in zip(coding.parts, coding.firsts, strict=True):
+        features = model.key_[:, first : first + part.width]
+        unordered = part.kernel in UNORDERED
+        if unordered or (part.kernel in ORDERS and not isinstance(part.levels[0], str)):
+            codes = part.coded([np.array(part.levels, object)])
+            seen = [bool((features == code).all(axis=1).any()) for code in codes]
+            if not hasattr(model, "heads_"):
+                kept = part._replace(levels=tuple(np.array(part.levels, object)[seen])) if any(seen) else part
+                place = (features[:, None] == codes[seen]).all(axis=2).argmax(axis=1)
+                missing = np.isnan(features).any(axis=1)
+                part = kept
+                features = part.coded([np.array(part.levels, object)])[place] if any(seen) else features
+                features[missing] = np.nan
+            elif unordered:
+                part = part._replace(
+                    levels=tuple(level if here else GONE for level, here in zip(part.levels, seen, strict=True))
+                )
+        parts.append(part)
+        columns.append(features)
+    model.coding_, model.key_ = Coding(tuple(parts)), np.concatenate(columns, axis=1).astype(model.key_.dtype)
+    if hasattr(model, "heads_"):
+        return
+    given = not isinstance(model.bandwidth, str)
+    w = given_width(model.coding_, model.bandwidth).w if given else np.asarray(model.w_)[coding.firsts]
+    model.w_, model.bandwidth_ = model.coding_.spread(w), model.coding_.bandwidth_of(w)
 
 
 def _blank(record: Any) -> Any:

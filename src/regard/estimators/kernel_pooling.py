@@ -26,6 +26,7 @@ from regard.estimators.judged import data_to_diagnose, most_relevant
 from regard.estimators.mixed import MISSING, by_column, check_learnable, column_effects, given_width
 from regard.gaps import GappyFit, pool_with_gaps, weights_with_gaps
 from regard.inference import Diagnosis, Look, LossPath, diagnose, loss_path
+from regard.inference.effects import leaning
 from regard.local import Local, pool_local
 from regard.runner import small_matrices
 from regard.scores import KERNELS, RADIAL, Radial
@@ -154,15 +155,7 @@ class KernelPooling(WithEffects, KeyPooling):
         weights, nobody = self._weights(query)
         if self._DEGREE:
             left = self._local(query, self._columns())[2].fit.left
-            for rows in np.array_split(np.arange(len(query)), max(1, weights.size * query.shape[1] >> 22)):
-                # A line leans on nothing where an entry is missing.
-                delta = np.nan_to_num(self.key_[None].astype(np.float64) - query[rows][:, None], nan=0.0)
-                # left·(1, δ) is 1 at the mean of δ: from there, no two large numbers cancel. What rounding leaves of
-                # the mean goes the second time.
-                for _ in range(2):
-                    delta -= np.einsum("qk,qka->qa", weights[rows], delta)[:, None]
-                lean = 1.0 + np.einsum("qa,qka->qk", left[rows, 1:], delta)
-                weights[rows] *= np.where(nobody[rows, None], 1.0, lean)
+            weights = np.where(nobody[:, None], weights, leaning(weights, left, self.key_, query))
         return weights, nobody
 
     def _pooled(self, query: Array, value: Array) -> tuple[Array, Array]:

@@ -39,17 +39,33 @@ class LookingBack(KeyPoolingRegressor):
     spread_: tuple[float, float]
 
     def _spread(self, query: Array) -> Array:
-        """s(x), (Q, P)."""
+        """s(x), (Q, P); of a row with gaps, that in the middle of the columns it lacks."""
         self._look_back()
-        views = (View(share, model.key_, model.attention_score_, at) for share, model, at in self._parts(query))
+        whole = self._whole()
+        gaps = np.isnan(query)
+        if gaps.any():
+            query = np.where(gaps, np.median(whole.key_, axis=0), query)
+        views = (View(share, model.key_, model.attention_score_, at) for share, model, at in whole._parts(query))
         return spread_at(
             views,
             *self.spread_,
-            columns_of(self.residuals_),
-            self.sample_weight_,
+            columns_of(whole.residuals_),
+            whole.sample_weight_,
             engine=self._engine,
             tol=self.tol,
         )
+
+    def _whole(self) -> LookingBack:
+        """This model over the training rows that lack nothing: itself, unless there are gaps."""
+        told = ~np.isnan(self.key_).any(axis=1)
+        if told.all():
+            return self
+        model = copy(self)
+        for name in ("key_", "value_", "sample_weight_", "loo_predictions_", "residuals_", "standardised_residuals_"):
+            rows = getattr(self, name, None)
+            if rows is not None:
+                setattr(model, name, rows[told])
+        return model
 
     def _shown(self) -> tuple[Array, Array]:
         """Standardised residuals (m, P) of the rows that were answered, and what those count (m,)."""
@@ -77,6 +93,16 @@ class LookingBack(KeyPoolingRegressor):
         """Residuals and their spread, once."""
         check_is_fitted(self)
         if hasattr(self, "spread_"):
+            return
+        whole = self._whole()
+        if whole is not self:
+            whole._look_back()
+            for name in ("residuals_", "standardised_residuals_"):
+                known = getattr(whole, name)
+                full = np.full((len(self.key_), *known.shape[1:]), np.nan)
+                full[~np.isnan(self.key_).any(axis=1)] = known
+                setattr(self, name, full)
+            self.spread_ = whole.spread_
             return
         table = distinct(self.key_, self.value_, self.sample_weight_)
         if len(table.key) == 1 and (

@@ -10,6 +10,7 @@ from sklearn.utils import check_random_state
 
 from regard.estimators.base import Array
 from regard.estimators.deleting import answers_without_each
+from regard.estimators.gappy import has_gaps
 from regard.estimators.looking_back import LookingBack, columns_of
 from regard.inference.confidence import np_merr, standard_errors, wild_draws
 from regard.inference.jackknife import jackknife_interval
@@ -228,6 +229,8 @@ class UncertainRegressor(LookingBack):
         """Jackknife+ intervals (Q, P, 2)."""
         if hasattr(self, "neighbours_"):
             raise ValueError("method='jackknife' needs one bandwidth, and bandwidth='adaptive' has one for every row")
+        if has_gaps(self, query):
+            raise ValueError("method='jackknife' needs rows without gaps; use method='conformal'")
         self._look_back()
         residual, value = columns_of(self.residuals_), columns_of(self.value_)
         told = ~np.isnan(residual).any(axis=1)

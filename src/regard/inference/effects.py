@@ -50,6 +50,23 @@ class AverageEffects(NamedTuple):
         return "\n".join(lines)
 
 
+def leaning(weights: Array, left: Array, key: Array, query: Array) -> Array:
+    """Effective weights (Q, K) of local lines, α_i·(left·(1, δ_i)), from weights (Q, K) and left (Q, 1 + d).
+
+    *Cost*: O(Q·K·d) time, a tile of differences.
+    """
+    out = weights.copy()
+    for rows in np.array_split(np.arange(len(query)), max(1, weights.size * query.shape[1] >> 22)):
+        # A line leans on nothing where an entry is missing.
+        delta = np.nan_to_num(key[None].astype(np.float64) - query[rows][:, None], nan=0.0)
+        # left·(1, δ) is 1 at the mean of δ: from there, no two large numbers cancel. What rounding leaves of the mean
+        # goes the second time.
+        for _ in range(2):
+            delta -= np.einsum("qk,qka->qa", weights[rows], delta)[:, None]
+        out[rows] *= 1.0 + np.einsum("qa,qka->qk", left[rows, 1:], delta)
+    return out
+
+
 def score_slopes(score: Radial, delta: Array, weights: Array) -> Array:
     """∂score/∂query (Q, K, d) less its mean under ``weights`` (Q, K); ``delta`` (Q, K, d) = key − query.
 
