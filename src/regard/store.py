@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.files import PathLike
@@ -63,7 +64,14 @@ class Saved(NamedTuple):
     regard_version: str  # of the library that wrote it
 
 
-def save(model: Any, path: PathLike, *, metadata: Mapping[str, Any] | None = None, force: bool = False) -> None:
+def save(
+    model: Any,
+    path: PathLike,
+    *,
+    metadata: Mapping[str, Any] | None = None,
+    force: bool = False,
+    single: bool = False,
+) -> None:
     """Write a fitted estimator to one file, whole or not at all.
 
     Parameters
@@ -72,35 +80,40 @@ def save(model: Any, path: PathLike, *, metadata: Mapping[str, Any] | None = Non
     path : the file; one that exists, or a link, is refused unless ``force``.
     metadata : plain data to keep with the model (None, booleans, numbers, text, arrays, lists, tuples, dicts).
     force : replace what is there. If writing fails, what was there stays.
+    single : keep the training rows and their y in single precision: half the file, answers good to seven digits.
 
     Raises StoreError. *Cost*: O(size of the fitted arrays).
     """
-    description, arrays = _describe(model, metadata or {})
+    description, arrays = _describe(model, metadata or {}, single=single)
     write_sealed(path, _KIND, description, arrays, force=force)
 
 
-def load(path: PathLike, *, embed: Any = None) -> Any:
+def load(path: PathLike, *, embed: Any = None, mapped: bool = False) -> Any:
     """The estimator that ``save`` wrote; it predicts the same to the last bit.
 
+    mapped : leave the arrays in the file and read them when they are needed: a large model is there at once, and
+        processes that map the same file share its memory. The file must stay as it is; its checksum is not verified.
     embed : for an ``AttentionRegressor`` whose module is of a class of your own, one made in the same way.
 
     Raises StoreError for a file that is damaged, cut short, of a newer format, or not a model at all.
     """
-    return load_with_metadata(path, embed=embed).model
+    return load_with_metadata(path, embed=embed, mapped=mapped).model
 
 
-def load_with_metadata(path: PathLike, *, embed: Any = None) -> Saved:
+def load_with_metadata(path: PathLike, *, embed: Any = None, mapped: bool = False) -> Saved:
     """The estimator, the metadata saved with it, and the version of regard that wrote it. Raises as ``load``."""
-    return _made(read_sealed(path, _KIND), path, embed)
+    return _made(read_sealed(path, _KIND, mapped=mapped), path, embed)
 
 
-def _describe(model: Any, metadata: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Array]]:
+def _describe(model: Any, metadata: Mapping[str, Any], *, single: bool) -> tuple[dict[str, Any], dict[str, Array]]:
     kind = type(model).__name__
     if kind not in KINDS or type(model) is not _resolve(kind):
         raise StoreError(f"model must be one of {', '.join(KINDS)} of regard, got {type(model).__qualname__}")
     fitted = {name: value for name, value in vars(model).items() if name.endswith("_") and name[0] != "_"}
     if not fitted:
         raise StoreError(f"this {kind} is not fitted; there is nothing to save")
+    if single:
+        fitted |= {name: _single(name, fitted[name]) for name in ("key_", "value_") if name in fitted}
     packer = Packer(RECORDS, StoreError)
     description = {
         "regard": import_module("regard").__version__,
@@ -110,6 +123,17 @@ def _describe(model: Any, metadata: Mapping[str, Any]) -> tuple[dict[str, Any], 
         "metadata": packer.pack("metadata", dict(metadata)),
     }
     return description, packer.arrays
+
+
+def _single(name: str, array: Array) -> Array:
+    """Floats in single precision; numbers of classes stay."""
+    if array.dtype != np.float64:
+        return array
+    with np.errstate(over="ignore"):
+        narrow = array.astype(np.float32)
+    if not np.array_equal(np.isinf(narrow), np.isinf(array)):
+        raise StoreError(f"{name} holds numbers beyond single precision; save it without single=True")
+    return narrow
 
 
 def _made(sealed: Sealed, path: PathLike, embed: Any) -> Saved:

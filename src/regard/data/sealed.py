@@ -18,7 +18,7 @@ import os
 import struct
 import zipfile
 from collections.abc import Mapping
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,13 +75,17 @@ def write_sealed(
         file.write(digest)
 
 
-def read_sealed(path: PathLike, kind: Kind) -> Sealed:
-    """What ``write_sealed`` wrote. Raises ``kind.error`` for a file that is damaged, cut short, newer, or another."""
+def read_sealed(path: PathLike, kind: Kind, *, mapped: bool = False) -> Sealed:
+    """What ``write_sealed`` wrote. Raises ``kind.error`` for a file that is damaged, cut short, newer, or another.
+
+    ``mapped``: arrays stay in the file, which must not change meanwhile, and are read when they are needed. Then only
+    the description is checked: a flipped byte inside an array is not noticed.
+    """
     with open_regular(path, kind.error) as file:
-        _check_seal(file, path, kind)
+        _check_seal(file, path, kind, whole=not mapped)
         try:
             with zipfile.ZipFile(file) as archive:
-                return _read(archive, os.fstat(file.fileno()).st_size, path, kind)
+                return _read(archive, file if mapped else None, os.fstat(file.fileno()).st_size, path, kind)
         except kind.error:
             raise
         except (
@@ -142,7 +146,7 @@ def _digest(file: BinaryIO, end: int) -> bytes:
     return sha256.hexdigest().encode()
 
 
-def _check_seal(file: BinaryIO, path: PathLike, kind: Kind) -> None:
+def _check_seal(file: BinaryIO, path: PathLike, kind: Kind, *, whole: bool) -> None:
     try:
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
@@ -152,14 +156,14 @@ def _check_seal(file: BinaryIO, path: PathLike, kind: Kind) -> None:
         seal = file.read()
         if not seal.startswith(_SEAL):
             raise kind.error(f"{path}: is cut short, or not a {kind.noun}")
-        if _digest(file, size - _HEX) != seal[len(_SEAL) :]:
+        if whole and _digest(file, size - _HEX) != seal[len(_SEAL) :]:
             raise kind.error(f"{path}: is damaged; its checksum does not match")
         file.seek(0)
     except OSError as reason:
         raise kind.error(f"{path}: cannot be read ({reason.strerror})") from None
 
 
-def _read(archive: zipfile.ZipFile, size: int, path: PathLike, kind: Kind) -> Sealed:
+def _read(archive: zipfile.ZipFile, mapped: BinaryIO | None, size: int, path: PathLike, kind: Kind) -> Sealed:
     # The seal tells accidents, not intent: whoever made this file could have sealed anything.
     members = {info.filename: info for info in archive.infolist()}
     if len(members) != len(archive.infolist()):
@@ -172,7 +176,11 @@ def _read(archive: zipfile.ZipFile, size: int, path: PathLike, kind: Kind) -> Se
     listed = cast(dict[str, Any], description["members"])
     if set(listed) != set(members) - {_DESCRIPTION}:
         raise kind.damaged(path, "its members are not those it lists")
-    return Sealed(description, {name: _read_array(archive, members[name], listed[name], path, kind) for name in listed})
+    if mapped is None:
+        arrays = {name: _read_array(archive, members[name], listed[name], path, kind) for name in listed}
+    else:
+        arrays = {name: _mapped_array(archive, members[name], mapped, path, kind) for name in listed}
+    return Sealed(description, arrays)
 
 
 def _description(archive: zipfile.ZipFile, members: Mapping[str, Any], path: PathLike, kind: Kind) -> dict[str, Any]:
@@ -199,17 +207,43 @@ def _description(archive: zipfile.ZipFile, members: Mapping[str, Any], path: Pat
     return found
 
 
+class _Header(NamedTuple):
+    shape: tuple[int, ...]
+    order: Literal["C", "F"]
+    dtype: np.dtype[Any]
+
+
+def _header(stream: _Hashing, info: zipfile.ZipInfo, path: PathLike, kind: Kind) -> _Header:
+    """What a .npy member says of itself, found to be as long as it says."""
+    if np.lib.format.read_magic(stream) != (1, 0):  # type: ignore[arg-type]
+        raise kind.damaged(path, f"{info.filename} has an unknown header")
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)  # type: ignore[arg-type]
+    if dtype.kind not in ARRAY_KINDS or not dtype.itemsize or min(shape, default=0) < 0:
+        raise kind.damaged(path, f"{info.filename} has dtype {dtype} and shape {shape}")
+    if math.prod(shape) * dtype.itemsize != info.file_size - stream.count:
+        raise kind.damaged(path, f"{info.filename} is not as long as its shape {shape} says")
+    return _Header(shape, "F" if fortran else "C", dtype)
+
+
+def _mapped_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: BinaryIO, path: PathLike, kind: Kind) -> Array:
+    """One .npy member where it lies in the file, read-only."""
+    with archive.open(info) as member:
+        stream = _Hashing(cast(BinaryIO, member))
+        shape, order, dtype = _header(stream, info, path, kind)
+    # Before a member stand 30 bytes, its name, and what else the writer had to say.
+    file.seek(info.header_offset)
+    local = file.read(30)
+    start = info.header_offset + 30 + sum(struct.unpack("<HH", local[26:30])) + stream.count
+    if not math.prod(shape):
+        return np.empty(shape, dtype, order)
+    return np.asarray(np.memmap(file, dtype, "r", start, shape, order))
+
+
 def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, listed: Any, path: PathLike, kind: Kind) -> Array:
     """One .npy member; nothing is allocated before its claimed size is found to be there."""
     with archive.open(info) as member:
         hashing = _Hashing(cast(BinaryIO, member))
-        if np.lib.format.read_magic(hashing) != (1, 0):  # type: ignore[arg-type]
-            raise kind.damaged(path, f"{info.filename} has an unknown header")
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(hashing)  # type: ignore[arg-type]
-        if dtype.kind not in ARRAY_KINDS or not dtype.itemsize or min(shape, default=0) < 0:
-            raise kind.damaged(path, f"{info.filename} has dtype {dtype} and shape {shape}")
-        if math.prod(shape) * dtype.itemsize != info.file_size - hashing.count:
-            raise kind.damaged(path, f"{info.filename} is not as long as its shape {shape} says")
+        shape, order, dtype = _header(hashing, info, path, kind)
         flat = np.empty(math.prod(shape), dtype)
         view = flat.view(np.uint8)
         for start in range(0, len(view), _BLOCK):
@@ -217,4 +251,4 @@ def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, listed: Any, pa
             part[:] = np.frombuffer(hashing.read(len(part)), np.uint8)
     if listed != {"sha256": hashing.sha256.hexdigest(), "bytes": hashing.count}:
         raise kind.damaged(path, f"{info.filename} is not what {_DESCRIPTION} lists")
-    return flat.reshape(shape, order="F" if fortran else "C")
+    return flat.reshape(shape, order=order)
