@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from functools import cache
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from regard import (
 )
 
 REFERENCE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "reference"
+FULL = bool(os.environ.get("REGARD_SOAK"))
 RNG = np.random.default_rng(11)
 X = RNG.normal(size=(80, 3))
 Y = np.sin(X[:, 0]) + X[:, 1] ** 2 + 0.1 * RNG.normal(size=80) + 5.0
@@ -139,17 +141,17 @@ def test_repetitions_are_rows(kind):
 
 
 def test_errors_are_honest():
-    """Over a hundred training sets, errors are as large as effects scatter."""
+    """Over many training sets, errors are as large as effects scatter."""
     rng = np.random.default_rng(3)
     x = np.linspace(-2.0, 2.0, 120)[:, None]
     at = np.array([[-1.0], [0.3], [1.2]])
     effect, error = [], []
-    for _ in range(100):
+    for _ in range(400 if FULL else 60):
         model = LocalLinearRegressor(bandwidth=0.4).fit(x, np.sin(2.0 * x[:, 0]) + 0.3 * rng.normal(size=120))
         effect.append(model.marginal_effects(at)[:, 0])
         error.append(model.effect_errors(at)[:, 0])
     ratio = np.mean(error, axis=0) / np.std(effect, axis=0)
-    assert ((ratio > 0.8) & (ratio < 1.3)).all(), ratio
+    assert ((ratio > 0.75) & (ratio < 1.4)).all(), ratio
 
 
 def test_slopes_have_errors_of_their_own():

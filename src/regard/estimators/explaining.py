@@ -37,7 +37,8 @@ class Explaining:
         """Which training rows each prediction comes from, what they count, and what made them near.
 
         prediction = effective_weights @ y, all of it computed exactly (tol = 0), whatever ``engine`` and ``tol`` say;
-        ``predict`` is off from it by no more than its tolerance and, for lines drawn far beyond the data, its rounding.
+        ``predict`` is off from it by its tolerance at most, and by its rounding: 1e-12 unless a line is drawn hundreds
+        of deviations beyond the rows it was fitted to.
 
         Parameters
         ----------

@@ -6,6 +6,9 @@ best, ``path`` the losses on the way there, ``simple`` has the answers to beat, 
 ``residuals`` are honest errors of the training rows, ``spread`` is their size from place to place, ``ranks`` makes
 intervals and quantiles of them, ``jackknife`` takes rows out one by one, ``confidence`` is about the mean itself, and
 ``calibration`` about probabilities of classes.
+
+``nearness`` measures what made rows near, ``explanation`` tells it, ``effects`` says how sure marginal effects are, and
+``drift`` whether new rows are still alike.
 """
 
 from regard.inference.diagnosis import Diagnosis, diagnose
