@@ -151,3 +151,9 @@ def test_how_sure_it_is_is_known_from_the_whole_rows():
     assert np.allclose(model.residuals_[whole], alone.residuals_, rtol=1e-12)
     with pytest.raises(ValueError, match="'jackknife' needs rows without gaps"):
         model.predict_interval(X, method="jackknife")
+
+
+def test_bandwidths_may_be_an_array():
+    X, y = table()
+    model = NadarayaWatsonRegressor(bandwidth=np.array([0.5, 2.0, 0.1]), missing="ignore").fit(X, y)
+    assert np.isfinite(model.predict(X)).all()

@@ -14,8 +14,13 @@ Array = NDArray[Any]
 # How much mixing weights are held to equal shares, in units of the equal mix's squared error: where rows are few, the
 # best by leave-one-out is often the luckiest. Beyond so many rows the hold fades.
 EVEN, ENOUGH = 0.1, 1000.0
+# Where an absolute error is rounded off, as a share of the median distance of y from its median.
+CORNER = 0.1
 # Steps of mixing probabilities.
 CREDITS = 100
+
+
+LOSSES = ("squared", "absolute")
 
 
 class Loss(NamedTuple):
@@ -88,6 +93,36 @@ class SquaredError:
         right = np.concatenate([np.zeros(len(errors)), np.full(count, np.sqrt(even) * size / count), [1e4 * size]])
         weights = nnls(system, right)[0]
         return np.asarray(weights / weights.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class AbsoluteError(SquaredError):
+    """Mean absolute error, rounded off at the bottom: √(e² + c²) − c, so that a wild y counts once and not squared.
+
+    c is a tenth of the median distance of y from its median. Answers are in the units of ``SquaredError``.
+    """
+
+    corner: Array | None = None  # (P,)
+
+    @classmethod
+    def of(cls, y: Array, counts: Array) -> AbsoluteError:
+        squared = SquaredError.of(y, counts)
+        columns = squared.columns
+        spread = np.median(np.abs(columns - np.median(columns, axis=0)), axis=0)
+        corner = CORNER * np.where(spread > 0.0, spread, 1.0)
+        return cls(columns, squared.centre, squared.scale, corner)
+
+    def __call__(self, answer: Array, rows: Array, counts: Array) -> Loss:
+        share = (counts / counts.sum())[:, None]
+        error, outputs = answer - self.columns[rows], len(self.scale)
+        assert self.corner is not None
+        size = np.hypot(error, self.corner)
+        return Loss(float((share * (size - self.corner)).sum()) / outputs, share * error / (size * outputs))
+
+    @property
+    def unit(self) -> float:
+        """What turns the loss into the units of y; several outputs have none."""
+        return float(self.scale[0]) if len(self.scale) == 1 else 1.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from regard.bandwidth.losses import LogLoss, Loss, SquaredError
+from regard.bandwidth.losses import AbsoluteError, LogLoss, Loss, SquaredError
 from regard.bandwidth.rules import checked_kernel, checked_weight, counts_repetitions
 from regard.bandwidth.shapes import spreads
 from regard.bounds import checked_range
@@ -91,6 +91,7 @@ class Objective:
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
         engine: str = "auto",
+        loss: str = "squared",
         coding: Coding | None = None,
         leaning: Array | None = None,
     ) -> Objective:
@@ -121,12 +122,13 @@ class Objective:
             repeated = None if importance or groups is not None else counts - 1.0
         rows = np.arange(len(key))
         _require_others(labels, repeated, criterion)
-        loss = (
-            SquaredError.of(target.astype(np.float64), counts)
-            if classes is None
-            else LogLoss.of(target, classes, counts)
-        )
-        facts = (key, loss, weight, counts, repeated, labels, rows, kernel, degree, criterion, engine)
+        judge: SquaredError | LogLoss
+        if classes is None:
+            kind = AbsoluteError if loss == "absolute" else SquaredError
+            judge = kind.of(target.astype(np.float64), counts)
+        else:
+            judge = LogLoss.of(target, classes, counts)
+        facts = (key, judge, weight, counts, repeated, labels, rows, kernel, degree, criterion, engine)
         return cls(*facts, coding=coding, leaning=leaning)
 
     def looking_at(self, rows: Array) -> Objective:
@@ -145,8 +147,10 @@ class Objective:
         """
         told = ~np.isnan(answer).any(axis=1)
         rows = self.rows[told]
-        value = self.loss(self.loss.from_units_of_y(answer[told]), rows, self.counts[rows]).value
-        return -value if isinstance(self.loss, LogLoss) else 1.0 - value
+        found = self.loss.from_units_of_y(answer[told])
+        if isinstance(self.loss, LogLoss):
+            return -self.loss(found, rows, self.counts[rows]).value
+        return 1.0 - SquaredError.__call__(self.loss, found, rows, self.counts[rows]).value
 
     @property
     def spread(self) -> Array:
@@ -221,6 +225,8 @@ class Objective:
     def _sweep(self) -> Sweep | Few | None:
         """Means of this objective at any w, where one pass gives them and their slopes."""
         if self.criterion != "loo" or self.kernel != "gaussian" or self.degree or self.tol:
+            return None
+        if isinstance(self.loss, AbsoluteError):
             return None
         staying = None if self.repeated is None else self._staying
         return run_sweep(self._problem(Gaussian(1.0)), self.engine, self.loss.columns[self.rows, 0], staying)

@@ -10,11 +10,11 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from regard.bandwidth import CRITERIA, OPTIMIZERS, Objective, Search, Width, learned, resolve
+from regard.bandwidth import CRITERIA, Objective, Search, Width, learned, resolve
 from regard.bandwidth.adaptive import Neighbourhood, NeighbourSearch, groups_of, learn_neighbours
 from regard.bandwidth.distinct import distinct, spread_out
 from regard.bandwidth.rules import checked_kernel, counts_repetitions
-from regard.bandwidth.shapes import METRICS, spreads
+from regard.bandwidth.shapes import spreads
 from regard.bandwidth.units import powers_of_two, shrunk, unscaled
 from regard.data.columns import NUMBER, Coding
 from regard.estimators.base import Array, KeyPooling
@@ -23,13 +23,14 @@ from regard.estimators.effects import WithEffects
 from regard.estimators.gappy import has_gaps, whole_rows
 from regard.estimators.inputs import query_array
 from regard.estimators.judged import data_to_diagnose, most_relevant
-from regard.estimators.mixed import MISSING, by_column, check_learnable, column_effects, given_width
+from regard.estimators.mixed import by_column, check_learnable, column_effects, given_width
+from regard.estimators.parameters import check_kernel_parameters
 from regard.gaps import GappyFit, pool_with_gaps, weights_with_gaps
 from regard.inference import Diagnosis, Look, LossPath, diagnose, loss_path
 from regard.inference.effects import leaning
 from regard.local import Local, pool_local
 from regard.runner import small_matrices
-from regard.scores import KERNELS, RADIAL, Radial
+from regard.scores import RADIAL, Radial
 
 
 class KernelPooling(WithEffects, KeyPooling):
@@ -59,6 +60,7 @@ class KernelPooling(WithEffects, KeyPooling):
         random_state: Any = None,
         device: str = "cpu",
         missing: str = "refuse",
+        loss: str = "squared",
     ) -> None:
         self.kernel = kernel
         self.bandwidth = bandwidth
@@ -70,6 +72,7 @@ class KernelPooling(WithEffects, KeyPooling):
         self.random_state = random_state
         self.device = device
         self.missing = missing
+        self.loss = loss
 
     @property
     def attention_score_(self) -> Radial:
@@ -275,21 +278,7 @@ class KernelPooling(WithEffects, KeyPooling):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        self._kernel  # noqa: B018  an unknown name is an error
-        for name, given, accepted in (
-            ("missing", self.missing, MISSING),
-            ("empty", self.empty, self._EMPTY),
-            ("metric", self.metric, METRICS),
-            ("optimizer", self.optimizer, OPTIMIZERS),
-        ):
-            if given not in accepted:
-                raise ValueError(f"{name} must be one of {', '.join(map(repr, accepted))}, got {given!r}")
-        if self.missing == "ignore" and (KERNELS[self._kernel].compact or self.bandwidth == "adaptive"):
-            raise ValueError("missing='ignore' is for one bandwidth and a kernel that reaches everywhere: 'gaussian'")
-        if self.optimizer == "sgd" and not (isinstance(self.bandwidth, str) and self.bandwidth == "loo"):
-            raise ValueError(f"optimizer 'sgd' is the notes' recipe for bandwidth='loo', got {self.bandwidth!r}")
-        if self.optimizer == "sgd" and self.metric == "full":
-            raise ValueError("optimizer 'sgd' learns one w or one per feature, not metric='full'")
+        check_kernel_parameters(self)
 
     def _learn(
         self, key: Array, value: Array, sample_weight: Array | None, groups: Any, *, classes: int | None = None
@@ -335,6 +324,7 @@ class KernelPooling(WithEffects, KeyPooling):
             "sample_weight": sample_weight,
             "groups": groups,
             "engine": self._engine,
+            "loss": self.loss,
         }
         # By powers of two, so that no feature is too large or too small to be squared, and nothing is rounded. The
         # notes' steps are in the units of X.

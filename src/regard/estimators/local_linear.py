@@ -57,8 +57,9 @@ class LocalLinearRegressor(UncertainRegressor, LearningRegressor, AppendingRegre
         random_state: Any = None,
         device: str = "cpu",
         missing: str = "refuse",
+        loss: str = "squared",
     ) -> None:
-        super().__init__(kernel, bandwidth, metric, optimizer, empty, engine, tol, random_state, device, missing)
+        super().__init__(kernel, bandwidth, metric, optimizer, empty, engine, tol, random_state, device, missing, loss)
         self.ridge = ridge
 
     def slopes(self, X: Any) -> Array:

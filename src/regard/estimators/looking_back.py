@@ -17,6 +17,8 @@ from regard.inference.residuals import MANY, adaptive_answers, left_out_answers,
 from regard.inference.spread import View, learn_spread, row_counts, spread_at
 from regard.pooling import pool
 
+# How bandwidths are learned where learning can go on without a row.
+USUAL = {"bandwidth": "loo", "optimizer": "lbfgs", "loss": "squared"}
 # Residuals below this share of the largest |y| are what rounding leaves of an exact fit.
 ROUNDING = 1e-13
 
@@ -140,8 +142,8 @@ class LookingBack(KeyPoolingRegressor):
                 engine=self._engine,
             ).output
         # Steps down the same criterion; the notes' recipe and other criteria end elsewhere.
-        walked = getattr(self, "bandwidth", "loo"), getattr(self, "optimizer", "lbfgs")
-        relearn = hasattr(self, "search_") and 2 < len(table.key) <= MANY and walked == ("loo", "lbfgs")
+        walked = tuple(getattr(self, name, usual) for name, usual in USUAL.items())
+        relearn = hasattr(self, "search_") and 2 < len(table.key) <= MANY and walked == tuple(USUAL.values())
         if not relearn and hasattr(self, "loo_predictions_"):
             out = np.full((len(table.key), columns_of(self.value_).shape[1]), np.nan)
             seen = table.place >= 0

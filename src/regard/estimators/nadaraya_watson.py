@@ -24,7 +24,8 @@ class NadarayaWatsonRegressor(UncertainRegressor, LearningRegressor, AppendingRe
 
     Parameters
     ----------
-    kernel : a name of ``regard.scores.KERNELS``: "gaussian", "epanechnikov", "boxcar", …
+    kernel : a name of ``regard.scores.KERNELS``: "gaussian", "epanechnikov", "boxcar", …; or kernels of the columns
+        of a mixed table, as a dict by name or a list (docs/tables.md); text and categories have theirs already.
     bandwidth : "loo", "gcv", "aicc", "adaptive", number, (d,) numbers, "scott", "silverman" or "plugin"
         "loo" learns it: every row is answered by all others, and the bandwidth is the one with the least squared error.
         "gcv" and "aicc" charge for degrees of freedom instead. Features are compared in units of their spread, so
@@ -45,6 +46,10 @@ class NadarayaWatsonRegressor(UncertainRegressor, LearningRegressor, AppendingRe
         looks at the same.
     device : "cpu", or "cuda" to learn and to answer on a GPU by the fused programs; which rows were looked at is still
         computed on the CPU. Needs torch and Triton.
+
+    missing : "refuse", or "ignore": rows are compared by the columns that both have (docs/tables.md).
+    loss : "squared", or "absolute" for heavy tails: how left-out rows are judged while "loo" learns. One wild y then
+        does not decide how far everybody looks; answers stay weighted averages.
 
     Attributes
     ----------
