@@ -280,9 +280,12 @@ def test_the_first_call_says_why_it_waits_and_a_warm_one_says_nothing(tmp_path):
 
 
 LONG = """
+import signal
 import numpy as np
 from regard import pool
 from regard.scores import Gaussian
+# A shell starts work in the background deaf to Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 x = np.linspace(0, 1, 2_000_000, dtype=np.float32)
 pool(x[:300], x[:300], x[:300], Gaussian(), engine="tiled")
 print("ready", flush=True)
