@@ -1,4 +1,4 @@
-"""The README's pictures: ``python -m regard.tour.pictures docs/images`` draws them again."""
+"""Pictures of the README and the pages beside it: ``python -m regard.tour.pictures docs/images`` draws them again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from regard import attention_weights, pool
+from regard import NadarayaWatsonRegressor, attention_weights, pool
 from regard.data import notes, notes_truth
 from regard.plot import fonts, plot_kernel_reg, style
 from regard.scores import Gaussian
@@ -43,6 +43,25 @@ def hero() -> Figure:
     return figure
 
 
+def uncertainty() -> Figure:
+    """A curve through points that are noisier to the right, with the interval that says so: docs/uncertainty.md."""
+    rng = np.random.default_rng(0)
+    x = np.sort(rng.random((300, 1)) * 5, axis=0)
+    y = 2 * np.sin(x[:, 0]) + 0.1 * (1 + x[:, 0] ** 2 / 3) * rng.normal(size=300)
+    model = NadarayaWatsonRegressor().fit(x, y)
+    fine = np.linspace(0.0, 5.0, 301)[:, None]
+    figure = style.picture(7.2, 3.8)
+    ax = figure.subplots()
+    style.dress(ax)
+    low, high = model.predict_interval(fine, coverage=0.9).T
+    ax.fill_between(fine[:, 0], low, high, color=style.BLUE, alpha=0.18, linewidth=0, label="90 % interval")
+    ax.plot(fine[:, 0], model.predict(fine), color=style.BLUE, label="prediction")
+    ax.plot(x[:, 0], y, ".", color=style.MUTED, markersize=4, label="training data")
+    ax.set(xlabel="x", ylabel="y", title="wider where the noise is larger")
+    ax.legend(frameon=False)
+    return figure
+
+
 def draw(out: Path) -> list[Path]:
     """Write every picture into the folder ``out``."""
     out.mkdir(parents=True, exist_ok=True)
@@ -55,6 +74,7 @@ def draw(out: Path) -> list[Path]:
             ("hero", hero()),
             ("query-key-value", cues.tell(visit).drawings[0].figure),
             ("more-data", moredata.tell(visit).drawings[0].figure),
+            ("uncertainty", uncertainty()),
         ):
             path = out / f"{name}.png"
             figure.savefig(path, dpi=DPI, metadata={"Software": None})
