@@ -126,7 +126,6 @@ LEFT = {
     "a large w": (*problem(), Gaussian(1e7)),
     "a matrix w": (*problem(), Gaussian(np.eye(2))),
     "another kernel": (*problem(), Laplace()),
-    "few pairs": (*problem(50, 50), TAKEN),
     "few queries": (*problem(31, 1000), TAKEN),
     "many pairs": (*problem(1500, 1500), TAKEN),
     "shards of keys": (*problem(33, 40_000), TAKEN),
@@ -211,7 +210,7 @@ def test_the_options_are_heard():
 def test_it_is_what_the_plan_says(queries, keys, d):
     given = problem(queries, keys, d)
     first = explain_plan(*given, Gaussian(0.3)).steps[0]
-    planned = first.engine == "tiled" and "done at once" in first.reason
+    planned = first.engine == "reference" or (first.engine == "tiled" and "done at once" in first.reason)
     assert (run_at_once(*given, Gaussian(0.3), None) is not None) == planned
 
 
@@ -233,3 +232,51 @@ def test_rows_are_laid_out_and_looked_at(rows, dtype):
             kept, array.flat[-1] = array.flat[-1], number
             assert np.isnan(lay(query, key, value[:, None], queries, columns)).all()
             array.flat[-1] = kept
+
+
+# ---- few pairs, without the compiled programs
+
+
+@pytest.mark.parametrize("d", [1, 2, 7])
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (3, 50), (90, 91), (5, 1000)])
+def test_few_pairs_are_the_reference(queries, keys, d):
+    query, key, value = problem(queries, keys, d)
+    for offset in (0.0, 1e6):
+        for w in (0.7, np.linspace(0.5, 0.9, d), 0.0):
+            given = query + offset, key + offset, value, Gaussian(w)
+            for got, expected in zip(at_once(*given), pool(*given, engine="reference"), strict=True):
+                assert np.allclose(got, expected, rtol=1e-13, atol=1e-13)
+
+
+def test_few_pairs_in_single_precision_go_the_usual_way():
+    given = problem(50, 50, dtype=np.float32)
+    assert run_at_once(*given, TAKEN, None) is None
+    assert same(pool(*given, TAKEN), pool(*given, TAKEN, engine="tiled"), np.float32)
+
+
+def test_few_pairs_stay_inside_the_values_and_load_nothing():
+    value = np.full(20, 0.1)
+    assert (at_once(*problem(10, 20)[:2], value, TAKEN)[0] == 0.1).all()
+    import subprocess
+    import sys
+
+    code = "import numpy as np, sys, regard; x = np.arange(9.0); regard.pool(x, x, x, regard.scores.Gaussian())"
+    code += "; assert 'numba' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("where", "bad"), [(0, np.nan), (1, np.inf), (2, np.nan), (2, -np.inf), (2, 1e200), (0, 1e5), (0, 1e200)]
+)
+def test_few_pairs_that_need_a_closer_look_go_the_usual_way(where, bad):
+    given = [array.copy() for array in problem(10, 20)]
+    given[where][3] = bad
+    usual = [array.copy() for array in given]
+    found = run_at_once(*given, Gaussian(50.0), None)
+    if bad == 1e5:
+        # Far away, the answer is the nearest key's by either way.
+        assert np.array_equal(
+            pool(*usual, Gaussian(50.0)).output, pool(*usual, Gaussian(50.0), engine="reference").output
+        )
+    else:
+        assert found is None

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from regard import engines
 from regard.arrays import as_numpy, is_tensor
 from regard.costs import estimate
+from regard.engines.reference import averages as few_averages
 from regard.partial import Partial, empty
-from regard.planner import Step, plan, step_at_once
+from regard.planner import SMALL, Step, plan, step_at_once
 from regard.problem import Adjoint, Gradients, Problem, Sketch, moment_count
 from regard.scores import Gaussian
 
@@ -41,7 +42,7 @@ class Ran(NamedTuple):
 
 
 def run_at_once(query: Any, key: Any, value: Any, score: Any, tol: Any) -> tuple[Array, Array] | None:
-    """Output and logsumexp of a plain Gaussian mean, where the plan is to do all of its pairs at once.
+    """Output and logsumexp of a plain Gaussian mean, where all of its pairs are done at once: few, or by tiled.
 
     None: the arguments are others than bare arrays of one dtype that fit together and a Gaussian score of them, or
     their numbers need a closer look. Then ``run_moments`` answers, after the usual checks.
@@ -59,12 +60,15 @@ def run_at_once(query: Any, key: Any, value: Any, score: Any, tol: Any) -> tuple
         return None
     if not (tol is None or (isinstance(tol, int | float) and 0 <= tol < 1)):
         return None
-    step = _step_at_once(query.shape[0], key.shape[0], width, dtype)
-    if step is None:
-        return None
-    from regard.engines.at_once import averages
+    if 0 < query.shape[0] * key.shape[0] <= SMALL:
+        found = few_averages(query, key, value, w) if dtype == np.float64 and width else None
+    else:
+        step = _step_at_once(query.shape[0], key.shape[0], width, dtype)
+        if step is None:
+            return None
+        from regard.engines.at_once import averages
 
-    found = averages(query, key, value, score, step)
+        found = averages(query, key, value, score, step)
     if found is None:
         return None
     output, logsumexp = found

@@ -19,6 +19,9 @@ from regard.scores import Additive, DotProduct, Nearest, Radial, Score
 
 Array = NDArray[Any]
 
+# Numbers up to which nothing overflows, however few keys are summed.
+LARGEST = 1e100
+
 
 def moments(problem: Problem, step: Step) -> Outcome:
     """Attention moments of every query, and the queries so far away that every score overflowed."""
@@ -63,6 +66,32 @@ def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, w
                 total[name] = grad
     total["query"] = np.concatenate(total["query"])
     return Gradients(**{name: grad for name, grad in total.items() if name in want})
+
+
+def averages(query: Array, key: Array, value: Array, w: Array) -> tuple[Array, Array] | None:
+    """Output (Q, P) and logsumexp (Q,) of a plain Gaussian mean of few pairs in float64, without describing it first.
+
+    As by ``moments``, feature by feature; None where a number is not finite or out of the ordinary.
+    """
+    with np.errstate(all="ignore"):
+        s = np.zeros((len(query), len(key)))
+        for j in range(query.shape[1]):
+            u = query[:, j, None] - key[:, j]
+            u *= w if w.ndim == 0 else w[j]
+            u *= u
+            s += u
+        s *= -0.5
+        peak = s.max(axis=1)
+        s -= peak[:, None]
+        e = np.exp(s, out=s)
+        mass = e.sum(axis=1)
+        output = e @ value / mass[:, None]
+        low, high = value.min(axis=0), value.max(axis=0)
+        # Sums of what is not finite are not, and comparisons with NaN fail.
+        seen = abs(query.sum()), abs(key.sum()), abs(peak.sum()), abs(output.sum()), -low.min(), high.max()
+        if not all(number < LARGEST for number in seen):
+            return None
+        return np.clip(output, low, high), peak + np.log(mass)
 
 
 def _tiles(problem: Problem, step: Step) -> Iterator[Problem]:
