@@ -266,17 +266,9 @@ def test_few_pairs_stay_inside_the_values_and_load_nothing():
 
 
 @pytest.mark.parametrize(
-    ("where", "bad"), [(0, np.nan), (1, np.inf), (2, np.nan), (2, -np.inf), (2, 1e200), (0, 1e5), (0, 1e200)]
+    ("where", "bad"), [(0, np.nan), (1, np.inf), (2, np.nan), (2, -np.inf), (2, 1e200), (0, 20.0), (0, 1e200)]
 )
 def test_few_pairs_that_need_a_closer_look_go_the_usual_way(where, bad):
     given = [array.copy() for array in problem(10, 20)]
     given[where][3] = bad
-    usual = [array.copy() for array in given]
-    found = run_at_once(*given, Gaussian(50.0), None)
-    if bad == 1e5:
-        # Far away, the answer is the nearest key's by either way.
-        assert np.array_equal(
-            pool(*usual, Gaussian(50.0)).output, pool(*usual, Gaussian(50.0), engine="reference").output
-        )
-    else:
-        assert found is None
+    assert run_at_once(*given, Gaussian(), None) is None

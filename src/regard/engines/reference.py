@@ -19,8 +19,8 @@ from regard.scores import Additive, DotProduct, Nearest, Radial, Score
 
 Array = NDArray[Any]
 
-# Numbers up to which nothing overflows, however few keys are summed.
-LARGEST = 1e100
+# Numbers up to which nothing overflows, however few keys are summed, and peaks below which scores are rounded too much.
+LARGEST, FARTHEST = 1e100, -50.0
 
 
 def moments(problem: Problem, step: Step) -> Outcome:
@@ -88,8 +88,8 @@ def averages(query: Array, key: Array, value: Array, w: Array) -> tuple[Array, A
         output = e @ value / mass[:, None]
         low, high = value.min(axis=0), value.max(axis=0)
         # Sums of what is not finite are not, and comparisons with NaN fail.
-        seen = abs(query.sum()), abs(key.sum()), abs(peak.sum()), abs(output.sum()), -low.min(), high.max()
-        if not all(number < LARGEST for number in seen):
+        seen = abs(query.sum()), abs(key.sum()), abs(output.sum()), -low.min(), high.max()
+        if not (peak.min() > FARTHEST and all(number < LARGEST for number in seen)):
             return None
         return np.clip(output, low, high), peak + np.log(mass)
 
