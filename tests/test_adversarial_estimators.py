@@ -109,22 +109,6 @@ BAD_X = [
 ]
 
 
-# Estimators that learn compare the words of a dataframe as categories; those that only remember do not.
-WORDS = [
-    (FRAME.assign(b="text"), "X column 'b' must hold real numbers, got String"),
-    (FRAME.assign(b=pd.Categorical(["1", "2"] * 6)), "X column 'b' must hold real numbers, got Categorical"),
-    (pl.DataFrame({"a": ["x"], "b": [1]}), "X column 'a' must hold real numbers, got String"),
-    (pa.table({"a": ["x"], "b": [1]}), "X column 'a' must hold real numbers, got String"),
-]
-
-
-@pytest.mark.parametrize("kind", [AveragePoolingRegressor, NearestKeyRegressor])
-@pytest.mark.parametrize(("bad", "match"), WORDS)
-def test_10_words_are_no_numbers(bad, match, kind):
-    with pytest.raises(ValueError, match=match):
-        kind().fit(bad, np.zeros(len(bad)))
-
-
 @every_estimator
 @pytest.mark.parametrize(("line", "bad", "match"), BAD_X)
 @pytest.mark.filterwarnings("ignore:X (has feature names|does not have valid):UserWarning")

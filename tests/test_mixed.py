@@ -5,22 +5,27 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import narwhals as nw
 import numpy as np
 import pandas as pd
 import polars
+import pyarrow
 import pytest
 
 from regard import (
+    AveragePoolingRegressor,
     KernelClassifier,
     KernelRegressor,
     LocalLinearRegressor,
     NadarayaWatsonClassifier,
     NadarayaWatsonRegressor,
+    NearestKeyRegressor,
     load,
     save,
 )
 from regard.bandwidth import Objective
 from regard.data.columns import EARTH
+from regard.estimators.mixed import coding_of
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 RNG = np.random.default_rng(8)
@@ -151,12 +156,8 @@ def test_lines_lean_on_numbers_alone(ridge):
 
 @pytest.mark.parametrize("degree", [0, 1])
 def test_the_objective_and_its_slope(degree):
-    from regard.estimators.mixed import coding_of
-
     X = table()
     y = target(X) + RNG.normal(size=N)
-    import narwhals as nw
-
     coding = coding_of(NadarayaWatsonRegressor(kernel={"grade": "wang-van-ryzin"}), X, nw.from_native(X))
     assert coding is not None
     columns = [X["size"].to_numpy(), X["kind"].to_numpy(object), X["grade"].astype(str).to_numpy(object)]
@@ -324,3 +325,20 @@ def test_wages_of_r_np_have_no_better_bandwidths_around():
     low, high = np.log([0.2, 0.5]), np.log([20.0, 60.0])
     tries = (loo([*np.exp(rng.uniform(low, high)), *rng.uniform(0.0, 0.5, 2)]) for _ in range(2000))
     assert model.search_.value <= min(tries) * (1.0 + 1e-6)
+
+
+# Estimators that learn compare the words of a dataframe as categories; those that only remember do not.
+NUMBERS = pd.DataFrame({"a": np.arange(6.0), "b": np.arange(6.0)})
+WORDS = [
+    (NUMBERS.assign(b="text"), "X column 'b' must hold real numbers, got String"),
+    (NUMBERS.assign(b=pd.Categorical(["1", "2"] * 3)), "X column 'b' must hold real numbers, got Categorical"),
+    (polars.DataFrame({"a": ["x"], "b": [1]}), "X column 'a' must hold real numbers, got String"),
+    (pyarrow.table({"a": ["x"], "b": [1]}), "X column 'a' must hold real numbers, got String"),
+]
+
+
+@pytest.mark.parametrize("kind", [AveragePoolingRegressor, NearestKeyRegressor])
+@pytest.mark.parametrize(("bad", "match"), WORDS)
+def test_10_words_are_no_numbers(bad, match, kind):
+    with pytest.raises(ValueError, match=match):
+        kind().fit(bad, np.zeros(len(bad)))

@@ -80,8 +80,11 @@ def _glance(objective: Objective, rng: np.random.Generator) -> Objective:
 
 
 def _bag(objective: Objective, rng: np.random.Generator, size: int) -> Objective:
+    return among(objective, np.sort(rng.choice(len(objective.key), size, replace=False)))
+
+
+def among(objective: Objective, kept: Array) -> Objective:
     """The objective of some of the rows, as if there were no others."""
-    kept = np.sort(rng.choice(len(objective.key), size, replace=False))
     return replace(
         objective,
         key=objective.key[kept],
@@ -90,7 +93,7 @@ def _bag(objective: Objective, rng: np.random.Generator, size: int) -> Objective
         counts=objective.counts[kept],
         repeated=None if objective.repeated is None else objective.repeated[kept],
         labels=objective.labels[kept],
-        rows=np.arange(size),
+        rows=np.arange(len(kept)),
     )
 
 

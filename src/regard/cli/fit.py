@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 Bandwidth = str | float | list[float]
 
-# Different texts of a column that can be learned from.
-MOST_LEVELS = 64
-
 
 @dataclass(frozen=True)
 class Fit:
@@ -71,6 +68,7 @@ class Fit:
 
     def _features(self, table: Table) -> tuple[str, ...]:
         from regard.data import TableError
+        from regard.data.columns import MOST_LEVELS
 
         table.column(self.target)
         parts = {self.target, self.sample_weight}
@@ -89,15 +87,16 @@ class Fit:
 
     def _estimator(self, y: Any) -> Any:
         import regard
+        from regard.scores import KERNELS
 
         classes = y.dtype == object
         if self.bandwidth is None:
             return (regard.KernelClassifier if classes else regard.KernelRegressor)(missing="ignore")
         kind = regard.NadarayaWatsonClassifier if classes else regard.NadarayaWatsonRegressor
         # A kernel that ends somewhere cannot compare rows by some of their columns.
-        everywhere = self.kernel in (None, "gaussian", "laplace") and self.bandwidth != "adaptive"
-        missing = "ignore" if everywhere else "refuse"
-        return kind(kernel=self.kernel or "gaussian", bandwidth=self.bandwidth, missing=missing)
+        kernel = self.kernel or "gaussian"
+        ends = kernel not in KERNELS or KERNELS[kernel].compact or self.bandwidth == "adaptive"
+        return kind(kernel=kernel, bandwidth=self.bandwidth, missing="refuse" if ends else "ignore")
 
 
 def _categories(table: Table, name: str) -> int:

@@ -19,6 +19,7 @@ from regard.estimators.explaining import (
     exact,
     values_of,
 )
+from regard.estimators.mixed import column_effects
 from regard.inference.effects import (
     TILE_CELLS,
     AverageEffects,
@@ -107,28 +108,7 @@ def _changes(model: Any, query: Array, method: str, rows: slice) -> Array:
         if heads is not None:
             part = part * model.scaling_.slope(query[rows], heads[number].share)[:, None, :]
         total = total + part
-    return _by_column(model, query[rows], np.asarray(total))
-
-
-def _by_column(model: Any, query: Array, change: Array) -> Array:
-    """∂ℓ by features (Q, K, D) as by columns of a mixed table (Q, K, C), where that is what X is.
-
-    Of categories: ℓ less what it is with the first category, as ``marginal_effects`` has it.
-    """
-    coding = getattr(model, "coding_", None)
-    if coding is None:
-        return change
-    out = np.empty((*change.shape[:2], coding.columns))
-    for part, first in zip(coding.parts, coding.firsts, strict=True):
-        here = slice(first, first + part.width)
-        slopes = part.slopes(query[:, here])
-        if slopes is None:
-            other = query.copy()
-            other[:, here] = part.coded([np.array(part.levels[:1], object)])
-            out[..., part.columns[0]] = effective_of(model, query) - effective_of(model, other)
-        else:
-            out[..., list(part.columns)] = np.einsum("qkf,qfc->qkc", change[..., here], slopes)
-    return out
+    return column_effects(model, query[rows], np.asarray(total), partial(effective_of, model))
 
 
 def _change(method: str, model: Any, query: Array) -> tuple[Array, Array]:

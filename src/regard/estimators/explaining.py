@@ -66,7 +66,7 @@ class Explaining:
             raise ValueError(f"top must be a whole number of at least 1, got {top!r}")
         model = exact(self)
         nobody = np.zeros(len(query), bool)
-        names, fold = columns_of(self)
+        names, fold = told_columns(self)
         values = values_of(self)
         parts: list[tuple[Array, Array, Array, Seen]] = []
         tile = max(1, TILE_CELLS // self.key_.size)
@@ -210,7 +210,7 @@ def copies_of(model: Any) -> Array:
     return np.maximum(np.asarray(weight, np.float64), 1.0)
 
 
-def columns_of(model: Any) -> tuple[tuple[str, ...], Array]:
+def told_columns(model: Any) -> tuple[tuple[str, ...], Array]:
     """Names of the columns of X (C,), and which features of the score are of which, (d, C) of 0 and 1."""
     coding = getattr(model, "coding_", None)
     if coding is None:

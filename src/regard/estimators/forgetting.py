@@ -14,7 +14,7 @@ from regard.bandwidth.rules import checked_weight
 from regard.bandwidth.scaling import Scaling
 from regard.bandwidth.shapes import spreads
 from regard.data.columns import ORDERS, UNORDERED, Coding
-from regard.estimators.explaining import columns_of
+from regard.estimators.explaining import told_columns
 from regard.estimators.mixed import given_width
 from regard.inference.drift import Drift, Sample, moved, rank_probability
 from regard.inference.spread import row_counts
@@ -112,7 +112,7 @@ class Forgetting:
             raise ValueError("no row of X has a training row within the bandwidth: there are no errors to compare")
         bias, bias_error = _mean_and_error(signed[told], now.share)
         usual_bias, usual_error = _mean_and_error(old_signed, before.share)
-        names, fold = columns_of(self)
+        names, fold = told_columns(self)
         rows = Sample.of(self.sample_weight_, len(self.key_))
         far = self.explain(X, top=1).far  # type: ignore[attr-defined]
         return Drift(

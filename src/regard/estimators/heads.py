@@ -19,6 +19,7 @@ from regard.estimators.base import Array, KeyPooling
 from regard.estimators.callbacks import CallbackSupportMixin, watched
 from regard.estimators.classes import onehot
 from regard.estimators.effects import WithEffects
+from regard.estimators.explaining import values_of
 from regard.estimators.gappy import whole_rows
 from regard.estimators.judged import data_to_diagnose, most_relevant
 from regard.estimators.kernel_pooling import KernelPooling
@@ -118,7 +119,8 @@ class HeadPooling(WithEffects, CallbackSupportMixin, KeyPooling):  # type: ignor
             effects = model.marginal_effects(z)
             total = total + c * effects * (slope if effects.ndim == 2 else slope[:, None, :])
         if hasattr(self, "coding_"):
-            whole = column_effects(self, query, total if total.ndim == 3 else total[:, None, :])
+            part = total if total.ndim == 3 else total[:, None, :]
+            whole = column_effects(self, query, part, lambda at: self._pooled(at, values_of(self))[0])
             total = whole if total.ndim == 3 else whole[:, 0]
         return np.asarray(total, query.dtype)
 
@@ -240,9 +242,6 @@ class KernelRegressor(UncertainRegressor, HeadPooling, LearningRegressor):
     """
 
     _DEGREE = 1
-
-    def _parts(self, query: Array) -> Iterator[tuple[float, KernelPooling, Array]]:
-        return self._scaled(query)
 
 
 class KernelClassifier(UncertainClassifier, HeadPooling):

@@ -120,7 +120,7 @@ class KernelPooling(WithEffects, KeyPooling):
         query = query_array(self, X)
         effects, nobody = self._by_width(query, KernelPooling._effects)
         self._report(nobody)
-        effects = column_effects(self, query, effects)
+        effects = column_effects(self, query, effects, lambda at: self._pooled(at, self._columns())[0])
         single = self.value_.ndim == 1 and effects.shape[1] == 1
         return np.asarray((effects[:, 0] if single else effects), query.dtype)
 

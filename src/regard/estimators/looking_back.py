@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from copy import copy
 from typing import Any
 
@@ -12,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from regard.bandwidth.distinct import Distinct, distinct, spread_out
 from regard.bandwidth.rules import counts_repetitions
 from regard.estimators.base import Array, KeyPoolingRegressor
+from regard.estimators.explaining import attentions
 from regard.estimators.left_out import LeftOut
 from regard.inference.residuals import MANY, adaptive_answers, left_out_answers, relearned_answers, rows_to_answer
 from regard.inference.spread import View, learn_spread, row_counts, spread_at
@@ -47,11 +47,11 @@ class LookingBack(KeyPoolingRegressor):
         gaps = np.isnan(query)
         if gaps.any():
             query = np.where(gaps, np.median(whole.key_, axis=0), query)
-        views = (View(share, model.key_, model.attention_score_, at) for share, model, at in whole._parts(query))
+        views = (View(share, model.key_, model.attention_score_, at) for share, model, at in attentions(whole, query))
         return spread_at(
             views,
             *self.spread_,
-            columns_of(whole.residuals_),
+            as_columns(whole.residuals_),
             whole.sample_weight_,
             engine=self._engine,
             tol=self.tol,
@@ -72,7 +72,7 @@ class LookingBack(KeyPoolingRegressor):
     def _shown(self) -> tuple[Array, Array]:
         """Standardised residuals (m, P) of the rows that were answered, and what those count (m,)."""
         self._look_back()
-        shown = columns_of(self.standardised_residuals_)
+        shown = as_columns(self.standardised_residuals_)
         told = ~np.isnan(shown).any(axis=1)
         weight = None if self.sample_weight_ is None else self.sample_weight_[told]
         return shown[told], row_counts(weight, int(told.sum()))
@@ -80,16 +80,9 @@ class LookingBack(KeyPoolingRegressor):
     def _filled(self) -> Array:
         """Residuals (K, P), those of rows not answered as large as the others are on average."""
         self._look_back()
-        residual = columns_of(self.residuals_)
+        residual = as_columns(self.residuals_)
         told = np.asarray(~np.isnan(residual).any(axis=1))
         return np.where(told[:, None], residual, np.sqrt(np.mean(residual[told] ** 2, axis=0)))
-
-    def _copies(self) -> Array:
-        """How many rows each training row stands for (K,)."""
-        weight = self.sample_weight_
-        if weight is None or not counts_repetitions(weight):
-            return np.ones(len(self.key_))
-        return np.maximum(weight.astype(np.float64), 1.0)
 
     def _look_back(self) -> None:
         """Residuals and their spread, once."""
@@ -111,12 +104,12 @@ class LookingBack(KeyPoolingRegressor):
             table.weight is None or table.weight[0] < 2 or not counts_repetitions(table.weight)
         ):
             raise ValueError("residuals leave rows out and need two of them; this model has 1 training row")
-        residual = columns_of(table.value) - self._left_out(table)
-        residual[np.abs(residual) <= ROUNDING * np.abs(columns_of(table.value)).max(axis=0)] = 0.0
+        residual = as_columns(table.value) - self._left_out(table)
+        residual[np.abs(residual) <= ROUNDING * np.abs(as_columns(table.value)).max(axis=0)] = 0.0
         told = np.flatnonzero(~np.isnan(residual).any(axis=1))
         weight = None if table.weight is None else table.weight[told]
         seen = table.key[told].astype(np.float64)
-        views = [View(share, model.key_, model.attention_score_, at) for share, model, at in self._parts(seen)]
+        views = [View(share, model.key_, model.attention_score_, at) for share, model, at in attentions(self, seen)]
         spread = learn_spread(views, residual[told], weight, self._engine)
         shown = np.full(residual.shape, np.nan)
         shown[told] = residual[told] / spread.scale
@@ -131,7 +124,7 @@ class LookingBack(KeyPoolingRegressor):
         looks_of = getattr(self, "_looks", None) or getattr(self, "_look", None)
         if looks_of is None:
             left = LeftOut.of(table)
-            value = columns_of(table.value)[left.key]
+            value = as_columns(table.value)[left.key]
             return pool(
                 table.key.astype(np.float64),
                 table.key[left.key].astype(np.float64),
@@ -145,9 +138,9 @@ class LookingBack(KeyPoolingRegressor):
         walked = tuple(getattr(self, name, usual) for name, usual in USUAL.items())
         relearn = hasattr(self, "search_") and 2 < len(table.key) <= MANY and walked == tuple(USUAL.values())
         if not relearn and hasattr(self, "loo_predictions_"):
-            out = np.full((len(table.key), columns_of(self.value_).shape[1]), np.nan)
+            out = np.full((len(table.key), as_columns(self.value_).shape[1]), np.nan)
             seen = table.place >= 0
-            out[table.place[seen]] = columns_of(self.loo_predictions_)[seen]
+            out[table.place[seen]] = as_columns(self.loo_predictions_)[seen]
             return out
         looks = self._looks_at(table)
         if hasattr(self, "neighbours_"):
@@ -167,12 +160,8 @@ class LookingBack(KeyPoolingRegressor):
         looks = getattr(model, "_looks", None)
         return list(looks()[0]) if looks is not None else [model._look("residuals")]  # type: ignore[attr-defined]
 
-    def _parts(self, query: Array) -> Iterator[tuple[float, Any, Array]]:
-        """Share, estimator and queries of every attention that this one is made of."""
-        yield 1.0, self, query
 
-
-def columns_of(values: Array) -> Array:
+def as_columns(values: Array) -> Array:
     """Float64 columns (n, P)."""
     values = np.asarray(values, np.float64)
     return values[:, None] if values.ndim == 1 else values

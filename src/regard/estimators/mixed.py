@@ -7,7 +7,7 @@ Text and categories are compared as categories, ordered categories by their step
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import narwhals as nw
@@ -111,34 +111,25 @@ def by_column(estimator: Any, of_features: Array) -> Array:
     return np.asarray(coding.by_column(sums / [len(part.columns) for part in coding.parts]))
 
 
-def column_effects(estimator: Any, query: Array, effects: Array) -> Array:
-    """Effects of features (Q, P, D) as effects of columns (Q, P, columns).
+def column_effects(estimator: Any, query: Array, effects: Array, answer: Callable[[Array], Array]) -> Array:
+    """Effects of features (Q, P, D) on what ``answer`` says of queries (Q, P), as effects of columns (Q, P, columns).
 
     Of categories: the answer less that for the same row with the first category in place of its own.
     """
     if not hasattr(estimator, "coding_"):
         return effects
-    coding, first = estimator.coding_, 0
+    coding = estimator.coding_
     out = np.empty((*effects.shape[:2], coding.columns))
-    answer = _answers(estimator, query)
-    for part in coding.parts:
+    for part, first in zip(coding.parts, coding.firsts, strict=True):
         here = slice(first, first + part.width)
         slopes = part.slopes(query[:, here])
         if slopes is None:
             other = query.copy()
-            level = np.empty(1, object if isinstance(part.levels[0], str) else np.float64)
-            level[0] = part.levels[0]
-            other[:, here] = part.coded([level])
-            out[..., part.columns[0]] = answer - _answers(estimator, other)
+            other[:, here] = part.coded([np.array(part.levels[:1], object)])
+            out[..., part.columns[0]] = answer(query) - answer(other)
         else:
             out[..., list(part.columns)] = np.einsum("qpf,qfc->qpc", effects[..., here], slopes)
-        first += part.width
     return out
-
-
-def _answers(estimator: Any, query: Array) -> Array:
-    value = estimator._columns() if hasattr(estimator, "_columns") else estimator._values().astype(np.float64)
-    return np.asarray(estimator._pooled(query, value)[0], np.float64).reshape(len(query), -1)
 
 
 def _warn_of_strangers(part: Part, column: Array) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ from sklearn.utils import check_random_state
 
 from regard.estimators.base import Array
 from regard.estimators.deleting import answers_without_each
+from regard.estimators.explaining import attentions, copies_of, effective_of
 from regard.estimators.gappy import has_gaps
-from regard.estimators.looking_back import LookingBack, columns_of
+from regard.estimators.looking_back import LookingBack, as_columns
 from regard.inference.confidence import np_merr, standard_errors, wild_draws
 from regard.inference.jackknife import jackknife_interval
 from regard.inference.ranks import checked_coverage, checked_levels, conformal_bound, quantiles, smooth_quantiles
@@ -140,12 +142,12 @@ class UncertainRegressor(LookingBack):
             raise ValueError(f"method must be one of {', '.join(map(repr, ERRORS))}, got {method!r}")
         query = self._query(X)
         if method == "weights":
-            found = standard_errors(self._effect, query, self._filled(), self._copies())
+            found = standard_errors(partial(effective_of, self), query, self._filled(), copies_of(self))
         else:
             if hasattr(self, "heads_") or hasattr(self, "neighbours_"):
                 raise ValueError("method='np' is for one bandwidth; this model has several: use 'weights'")
             options: dict[str, Any] = {"sample_weight": self.sample_weight_, "engine": self._engine, "tol": self.tol}
-            key, value = self.key_.astype(np.float64), columns_of(self.value_)
+            key, value = self.key_.astype(np.float64), as_columns(self.value_)
             found = np_merr(query.astype(np.float64), key, value, self.attention_score_, **options)
         return np.asarray(found[:, 0] if self.value_.ndim == 1 else found, query.dtype)
 
@@ -174,18 +176,18 @@ class UncertainRegressor(LookingBack):
         query, output, centre, nobody = self._centred(X)
         self._report(nobody)
         if method == "asymptotic":
-            error = standard_errors(self._effect, query, self._filled(), self._copies())
+            error = standard_errors(partial(effective_of, self), query, self._filled(), copies_of(self))
             reach = ndtri((1.0 + level) / 2.0) * error
             return self._told(np.stack([centre - reach, centre + reach], axis=-1), output, ends=True)
         if isinstance(draws, bool) or not isinstance(draws, int | np.integer) or draws < 2:
             raise ValueError(f"draws must be a whole number of at least 2, got {draws!r}")
-        value = columns_of(self.value_)
+        value = as_columns(self.value_)
         fitted = self._pooled(self.key_.astype(np.float64), value)[0]
         twice = self._pooled(query.astype(np.float64), fitted)[0]
         moved = wild_draws(
             lambda values: self._pooled(query.astype(np.float64), values)[0],
             self._filled(),
-            self._copies(),
+            copies_of(self),
             int(draws),
             check_random_state(random_state),
         )
@@ -197,11 +199,11 @@ class UncertainRegressor(LookingBack):
         """Queries, predictions as ``predict`` gives them and as float64 columns (Q, P), and who had nobody in reach."""
         query = self._query(X)
         output, nobody = self._pooled(query, self.value_)
-        return query, output, columns_of(output), nobody
+        return query, output, as_columns(output), nobody
 
     def _told(self, found: Array, output: Array, *, ends: bool = False) -> Array:
         """Columns (Q, P) or ends (Q, P, m) shaped and typed as the predictions are; NaN where those are."""
-        nothing = np.asarray(np.isnan(columns_of(output)))
+        nothing = np.asarray(np.isnan(as_columns(output)))
         found = np.where(nothing[..., None] if ends else nothing, np.nan, found)
         with np.errstate(over="ignore"):
             return np.asarray(found[:, 0] if output.ndim == 1 else found, output.dtype)
@@ -213,17 +215,8 @@ class UncertainRegressor(LookingBack):
             raise ValueError(f"y must have shape {output.shape}, one entry per prediction, got {given.shape}")
         shown, counts = self._shown()
         spread = self._spread(query)
-        told = log_density((columns_of(given) - centre) / spread, fit_tails(shown, counts)) - np.log(spread)
+        told = log_density((as_columns(given) - centre) / spread, fit_tails(shown, counts)) - np.log(spread)
         return np.asarray(told[:, 0] if output.ndim == 1 else told), nobody
-
-    def _effect(self, query: Array) -> Array:
-        """Effective weights (Q, K)."""
-        total: Any = 0.0
-        for share, model, at in self._parts(query):
-            by_width = getattr(model, "_by_width", None)
-            weights = model._weights(at)[0] if by_width is None else by_width(at, type(model)._effective)[0]
-            total = total + share * weights
-        return np.asarray(total)
 
     def _jackknifed(self, query: Array, coverage: float) -> Array:
         """Jackknife+ intervals (Q, P, 2)."""
@@ -232,7 +225,7 @@ class UncertainRegressor(LookingBack):
         if has_gaps(self, query):
             raise ValueError("method='jackknife' needs rows without gaps; use method='conformal'")
         self._look_back()
-        residual, value = columns_of(self.residuals_), columns_of(self.value_)
+        residual, value = as_columns(self.residuals_), as_columns(self.value_)
         told = ~np.isnan(residual).any(axis=1)
         counts = row_counts(None if self.sample_weight_ is None else self.sample_weight_[told], int(told.sum()))
         out = np.empty((len(query), value.shape[1], 2))
@@ -241,8 +234,8 @@ class UncertainRegressor(LookingBack):
             rows = slice(start, min(start + tile, len(query)))
             for column in range(value.shape[1]):
                 answer: Any = 0.0
-                for share, model, at in self._parts(query[rows]):
-                    answer = answer + share * answers_without_each(model, at, value[:, column], self._copies())
+                for share, model, at in attentions(self, query[rows]):
+                    answer = answer + share * answers_without_each(model, at, value[:, column], copies_of(self))
                 size = np.abs(residual[told, column])
                 out[rows, column] = jackknife_interval(answer[:, told], size, counts, coverage)
         return out

@@ -19,8 +19,7 @@ from scipy.optimize import minimize
 
 from regard.bandwidth.adaptive import Neighbourhood, groups_of
 from regard.bandwidth.heads import FINEST, TURN_PRICE
-from regard.bandwidth.many import ANSWERED, BAGGED, BATCHED, EXACT, QUICK
-from regard.bandwidth.objective import Objective
+from regard.bandwidth.many import ANSWERED, BAGGED, BATCHED, EXACT, QUICK, among
 from regard.bandwidth.search import RIDGES
 from regard.bandwidth.shapes import MOST_TURN
 from regard.inference.looks import Look
@@ -83,7 +82,7 @@ def relearned_answers(looks: Sequence[Look], *, ridge: bool) -> Array:
     out = np.empty((n, first.loss.columns.shape[1]))
     for number in range(folds):
         held, kept = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
-        without = [look._replace(objective=_among(look.objective, kept)) for look in looks]
+        without = [look._replace(objective=among(look.objective, kept)) for look in looks]
         moved = [_learned_on(look, ridge) for look in without]
         part = [look._replace(w=w, ridge=lam) for look, (w, lam) in zip(looks, moved, strict=True)]
         if len(looks) > 1:
@@ -97,20 +96,6 @@ def relearned_answers(looks: Sequence[Look], *, ridge: bool) -> Array:
             part = [look._replace(share=float(share)) for look, share in zip(part, shares, strict=True)]
         out[held] = left_out_answers(part, held)
     return out
-
-
-def _among(objective: Objective, kept: Array) -> Objective:
-    """The objective as if there were no other rows."""
-    return replace(
-        objective,
-        key=objective.key[kept],
-        loss=objective.loss.take(kept),
-        weight=None if objective.weight is None else objective.weight[kept],
-        counts=objective.counts[kept],
-        repeated=None if objective.repeated is None else objective.repeated[kept],
-        labels=objective.labels[kept],
-        rows=np.arange(len(kept)),
-    )
 
 
 def _learned_on(look: Look, learn_ridge: bool) -> tuple[Array, float]:
