@@ -220,6 +220,8 @@ def test_text_is_learned_from_as_it_is(here: Path, capfd) -> None:
     assert "column 'kind' holds numbers, and the model knows it as text" in refused(
         capfd, "predict", "m.regard", "numbers.csv"
     )
+    (here / "gap.csv").write_text("age,kind\n1,\n")
+    ok(capfd, "predict", "m.regard", "gap.csv")
     (here / "words.csv").write_text("age,kind\nold,flat\n")
     assert "column 'age' is text, and the model knows it as numbers" in refused(
         capfd, "predict", "m.regard", "words.csv"

@@ -70,15 +70,17 @@ def queries(saved: Saved, table: Table) -> Any:
 
 
 def _check_kinds(model: Any, table: Table) -> None:
-    """Refuse numbers where the model knows text, and the other way round."""
+    """Refuse numbers where the model knows text, and the other way round; a column that is empty is neither."""
     from regard.data import TableError
+    from regard.data.columns import is_missing
 
-    coding = getattr(model, "coding_", None)
-    parts = () if coding is None else coding.parts
+    parts = model.coding_.parts if hasattr(model, "coding_") else ()
     words = {part.names[0] for part in parts if part.levels and isinstance(part.levels[0], str)}
     for name in map(str, model.feature_names_in_):
         cells = table.cells(name)
-        if cells.dtype == object and name not in words and any(cell is not None for cell in cells):
+        if is_missing(cells).all():
+            continue
+        if cells.dtype == object and name not in words:
             raise TableError(f"{table.source}: column {name!r} is text, and the model knows it as numbers")
         if cells.dtype != object and name in words:
             raise TableError(f"{table.source}: column {name!r} holds numbers, and the model knows it as text")

@@ -53,11 +53,7 @@ def _varying(model: Any) -> list[bool]:
     import numpy as np
 
     features = np.nanmax(model.key_, axis=0) > np.nanmin(model.key_, axis=0)
-    coding = getattr(model, "coding_", None)
-    if coding is None:
-        return [bool(one) for one in features]
-    parts = np.bincount(coding.part_of, features) > 0
-    return [bool(one) for one in coding.by_column(parts)]
+    return [bool(one) for one in (model.coding_.any_of(features) if hasattr(model, "coding_") else features)]
 
 
 def _categories(model: Any) -> dict[str, str]:

@@ -234,6 +234,11 @@ class Coding(NamedTuple):
             out[list(part.columns)] = number
         return out
 
+    def any_of(self, features: Array) -> Array:
+        """Which columns of the table have a feature (D,) of which this is true."""
+        parts = np.bincount(self.part_of, features, len(self.parts))
+        return np.asarray(self.by_column(parts), bool)
+
     def w_of(self, bandwidth: Array) -> Array:
         """w (parts,) from bandwidths, one to a column."""
         return np.array([part.w_of(float(bandwidth[part.columns[0]])) for part in self.parts])

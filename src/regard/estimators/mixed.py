@@ -64,8 +64,9 @@ def coded(estimator: Any, X: Any, frame: nw.DataFrame[Any] | None) -> Array:
     for name, column in zip(names, columns, strict=True):
         gaps = is_missing(column)
         if gaps.any() and getattr(estimator, "missing", "refuse") == "refuse":
+            more = f" and {int(gaps.sum()) - 1:,} more" if gaps.sum() > 1 else ""
             raise ValueError(
-                f"X column {name!r} has no entry in row {int(gaps.argmax())} (and {int(gaps.sum()) - 1} more rows); "
+                f"X column {name!r} has no entry in row {int(gaps.argmax())}{more}; "
                 "missing='ignore' compares rows by what both have"
             )
         if column.dtype.kind == "f" and np.isinf(column).any():

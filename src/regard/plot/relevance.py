@@ -93,8 +93,7 @@ class FeatureRelevanceDisplay(Display):
         if coding is not None:
             # One bar to a column of the table, however many features it has.
             names = list(map(str, getattr(estimator, "feature_names_in_", range(len(relevance)))))
-            parts = (np.bincount(coding.part_of, each) > 0 for each in (varies, counts))
-            varies, counts = (np.asarray(coding.by_column(each), bool) for each in parts)
+            varies, counts = coding.any_of(varies), coding.any_of(counts)
         smoothed = varies & ~counts
         return cls(relevance, names, smoothed_out=smoothed, constant=~varies, top=top, labels=labels).plot(ax)
 
