@@ -1,6 +1,7 @@
-"""The state of a stream of keys: batches are pooled one after the other and merged, and none is needed again.
+"""The state of attention over some of the keys, as a whole that can be merged with that of others.
 
-What ``merge`` alone does not know:
+Batches of a stream and chunks on other machines are pooled each on its own and merged; none is needed again. What
+``partial.merge`` alone does not know:
 
 - *Sample weights* of a batch are relative to a power of two of its own, which is added to its scores again.
 - *Far queries.* A score of −10⁶ is rounded to 10⁻¹⁰. Inside a batch only differences between scores count, and engines
@@ -13,7 +14,7 @@ What ``merge`` alone does not know:
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,8 @@ from numpy.typing import NDArray
 from regard.arrays import as_numpy
 from regard.bounds import excess
 from regard.partial import Finished, Partial, empty, finish, merge
-from regard.problem import Problem
-from regard.runner import run_moments
+from regard.problem import Problem, moment_count
+from regard.runner import Ran, run_moments
 from regard.scores import Nearest, Radial
 
 Array = NDArray[Any]
@@ -34,104 +35,169 @@ DEEPEST = 40.0
 CELLS = 1 << 20
 
 
-class Fold:
-    """Attention of the same queries over all keys seen so far; ``add`` batches, then ``finished``.
+@dataclass(frozen=True, eq=False)
+class Near:
+    """The nearest keys so far of queries that have nobody nearer: hard attention, masses in units of 2**unit."""
 
-    *Cost* of a batch: as ``pool``; queries far from all its keys see them once more, in plain numpy. Memory
-    O(queries·columns) beyond the batch.
+    state: Partial
+    unit: Array  # (Q,) integers
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """Attention of some queries over the keys seen so far: make it by ``fold`` and join it with others.
+
+    *Memory*: O(queries·moments).
     """
 
-    def __init__(self, queries: int, columns: int, hard: bool) -> None:
-        self.keys = 0
-        self._hard = hard
-        self._soft = empty(queries, columns)
-        self._tail = np.zeros(queries)  # peak + tail is what masses are relative to
-        self._nearest = empty(queries, columns, hard=True)
-        self._unit = np.zeros(queries, int)  # its mass is in units of 2 to this power
-        self._power = np.zeros(columns, int)  # moments are divided by 2 to this power
-        self._low, self._high = np.full(columns, np.inf), np.full(columns, -np.inf)
+    keys: int
+    hard: bool  # of a Nearest score: all is in ``near``
+    soft: Partial
+    tail: Array  # (Q,)  peak + tail is what masses are relative to
+    near: Near | None  # None where nobody needs it
+    power: Array  # (columns,)  columns are divided by 2 to this power
+    low: Array  # (columns,)  bounds of the columns
+    high: Array
 
-    def add(self, problem: Problem, engine: str) -> None:
-        """Pool a batch of keys and merge it in."""
-        columns = problem.columns
-        power = excess(np.abs(columns).max(axis=0, initial=0.0), len(columns), columns.dtype)
-        problem = replace(problem, columns=np.ldexp(columns, -power) if power.any() else columns)
-        partial, limit = run_moments(problem, engine)
-        if not len(columns):
-            return
-        self.keys += len(columns)
-        self._low = np.minimum(self._low, columns.min(axis=0))
-        self._high = np.maximum(self._high, columns.max(axis=0))
-        largest = np.maximum(np.abs(self._low), np.abs(self._high))
-        common = np.maximum.reduce([self._power, power, excess(largest, self.keys, np.dtype(np.float64))])
-        self._soft, self._nearest = (_divided(old, common - self._power) for old in (self._soft, self._nearest))
-        self._power = common
-        if self._hard:
-            self._approach(np.arange(len(limit)), _divided(partial, common - power), problem)
-            return
-        if limit.any():
-            # Which key of all batches is nearest is known only by distance, and of no use once a batch has a score.
-            rows = np.flatnonzero(limit & (self._soft.mass <= 0.0))
-            nearest = replace(problem.take(rows), score=Nearest(problem.score.w))  # type: ignore[attr-defined]
-            self._approach(rows, _divided(run_moments(nearest, engine).partial, common - power), problem)
-            partial = partial._replace(mass=np.where(limit, 0.0, partial.mass))
-        self._join(_divided(partial, common - power), problem)
+    def joined(self, other: Fold) -> Fold:
+        """The state over the keys of both. Associative and commutative to rounding."""
+        keys, low, high = self.keys + other.keys, np.minimum(self.low, other.low), np.maximum(self.high, other.high)
+        largest = np.maximum(np.abs(low), np.abs(high)) if keys else np.zeros(len(low))
+        common = np.maximum.reduce([self.power, other.power, excess(largest, keys, np.dtype(np.float64))])
+        a, b = self._divided(common), other._divided(common)
+        soft, tail = _merged(a, b)
+        return Fold(keys, self.hard, soft, tail, _nearer(a.near, b.near), common, low, high)
+
+    def moments(self) -> Ran:
+        """Moments and queries at the softmax limit, as an engine that saw all keys would give them."""
+        limit = np.zeros(len(self.tail), bool)
+        peak, mass, flat = self.soft.peak + self.tail, self.soft.mass, self.soft.moments
+        if self.near is not None:
+            near = self.near.state
+            limit = (mass <= 0.0) & (near.mass > 0.0)
+            peak = np.where(limit, near.peak if self.hard else np.finfo(np.float64).min, peak)
+            mass, flat = np.where(limit, near.mass, mass), np.where(limit[:, None], near.moments, flat)
+        partial = _divided(Partial(peak, mass, flat, self.hard), -self.power)
+        return Ran(partial, limit & (not self.hard))
 
     def finished(self) -> Finished:
-        """Divide by the mass: answers inside the hull of the values, and logsumexp.
+        """Divide by the mass: averages of the columns inside their hull, and logsumexp.
 
         *Empty rows*: output 0 and logsumexp −inf. Rows at the softmax limit have the lowest float64.
         """
-        output, logsumexp = finish(self._soft)
-        logsumexp, nearest = logsumexp + self._tail, finish(self._nearest)
-        rows = (self._soft.mass <= 0.0) & (self._nearest.mass > 0.0)
-        height = nearest.logsumexp + self._unit * np.log(2.0) if self._hard else np.finfo(np.float64).min
-        output, logsumexp = np.where(rows[:, None], nearest.output, output), np.where(rows, height, logsumexp)
+        count = len(self.power)
+        output, logsumexp = finish(self.soft)
+        output, logsumexp = output[:, :count], logsumexp + self.tail
+        if self.near is not None:
+            nearest = finish(self.near.state)
+            rows = (self.soft.mass <= 0.0) & (self.near.state.mass > 0.0)
+            lowest = np.finfo(np.float64).min
+            height = nearest.logsumexp + self.near.unit * np.log(2.0) if self.hard else lowest
+            output = np.where(rows[:, None], nearest.output[:, :count], output)
+            logsumexp = np.where(rows, height, logsumexp)
         attended = logsumexp > -np.inf
         with np.errstate(over="ignore"):
-            output[attended] = np.clip(np.ldexp(output[attended], self._power), self._low, self._high)
+            output[attended] = np.clip(np.ldexp(output[attended], self.power), self.low, self.high)
         return Finished(output, logsumexp)
 
-    def _approach(self, rows: Array, new: Partial, problem: Problem) -> None:
-        """Merge the nearest keys of a batch into those before."""
-        if not rows.size:
-            return
-        peak, mass, moments, _ = self._nearest
-        old, unit = Partial(peak[rows], mass[rows], moments[rows], hard=True), self._unit[rows]
-        own = round(problem.weight_shift / np.log(2.0))
-        common = np.where(new.peak > old.peak, own, np.where(new.peak == old.peak, np.maximum(unit, own), unit))
-        shares = (np.ldexp(1.0, np.minimum(given - common, 0)) for given in (unit, own))
-        merged = merge(
-            *(
-                state._replace(mass=state.mass * share, moments=state.moments * share[:, None])
-                for state, share in zip((old, new), shares, strict=True)
-            )
-        )
-        peak[rows], mass[rows], moments[rows], self._unit[rows] = *merged[:3], common
+    def _divided(self, common: Array) -> Fold:
+        more = common - self.power
+        if not more.any():
+            return self
+        near = None if self.near is None else replace(self.near, state=_divided(self.near.state, more))
+        return replace(self, soft=_divided(self.soft, more), near=near, power=common)
 
-    def _join(self, new: Partial, problem: Problem) -> None:
-        """Merge a soft state, peaks compared to the precision that far queries need."""
-        old, seen, found = self._soft, self._soft.mass > 0.0, new.mass > 0.0
-        score = problem.score
-        # Beyond, a weight does not show beside a score; nor does it inside a batch.
-        tail = np.where(new.peak > -1e140, problem.weight_shift, 0.0)
-        height = np.where(found, new.peak + np.log(np.where(found, new.mass, 1.0)), -np.inf)
-        if isinstance(score, Radial):
-            rows = np.flatnonzero(score.is_far(height, self.keys, problem.key.shape[1]) & found)
-            if rows.size:
-                # An engine's arrays are not ours to write to.
-                new = Partial(np.array(new.peak), np.array(new.mass), np.array(new.moments))
-                new.moments[rows] /= new.mass[rows, None]
-                new.peak[rows], new.mass[rows] = height[rows], 1.0
-                tail[rows] += log_mass(problem.take(rows), height[rows])
-        with np.errstate(invalid="ignore"):
-            gap = np.where(seen & found, (new.peak - old.peak) + (tail - self._tail), 0.0)
-        merged = merge(
-            old._replace(peak=np.where(seen, 0.0, -np.inf)), new._replace(peak=np.where(found, gap, -np.inf))
-        )
-        leads = found & (~seen | (gap > 0.0))
-        self._soft = merged._replace(peak=np.where(leads, new.peak, old.peak))
-        self._tail = np.where(leads, tail, self._tail)
+
+def nothing(queries: int, columns: int, width: int = 0, *, degree: int = 0, hard: bool = False) -> Fold:
+    """The state before any key was seen: joining it changes nothing."""
+    soft = empty(queries, moment_count(columns, width, degree))
+    power, bound = np.zeros(columns, int), np.full(columns, np.inf)
+    return Fold(0, hard, soft, np.zeros(queries), None, power, bound, -bound)
+
+
+def fold(problem: Problem, engine: str = "auto") -> Fold:
+    """The state over the keys of one problem.
+
+    *Cost*: as ``pool``; queries far from all its keys see them once more, in plain numpy.
+    """
+    columns, hard = problem.columns, isinstance(problem.score, Nearest)
+    queries, count, width = len(problem.query), columns.shape[1], problem.key.shape[1]
+    if not len(columns):
+        return nothing(queries, count, width, degree=problem.degree, hard=hard)
+    low, high = (end.astype(np.float64) for end in problem.column_bounds)
+    power = excess(np.maximum(np.abs(low), np.abs(high)), len(columns), columns.dtype)
+    problem = replace(problem, columns=np.ldexp(columns, -power) if power.any() else columns)
+    partial, limit = run_moments(problem, engine)
+    partial = partial._replace(moments=as_numpy(partial.moments))
+    near, no_tail = None, np.zeros(queries)
+    if hard:
+        near, soft = _near(partial, problem), empty(queries, partial.moments.shape[1])
+        return Fold(len(columns), hard, soft, no_tail, near, power, low, high)
+    if limit.any():
+        # Which key of all is nearest is known only by distance.
+        nearest = replace(problem.take(np.flatnonzero(limit)), score=Nearest(problem.score.w))  # type: ignore[attr-defined]
+        near = _near(_spread(run_moments(nearest, engine).partial, limit), problem)
+        partial = partial._replace(mass=np.where(limit, 0.0, partial.mass))
+    soft, tail = _sharpened(partial, problem)
+    return Fold(len(columns), hard, soft, tail, near, power, low, high)
+
+
+def _near(state: Partial, problem: Problem) -> Near:
+    own = round(problem.weight_shift / np.log(2.0))
+    return Near(state, np.full(len(state.mass), own))
+
+
+def _spread(partial: Partial, rows: Array) -> Partial:
+    """States of the queries that ``rows`` (Q,) names, and empty ones of the others."""
+    whole = empty(len(rows), partial.moments.shape[1], hard=True)
+    for into, part in zip(whole[:3], partial[:3], strict=True):
+        into[rows] = part
+    return whole
+
+
+def _sharpened(new: Partial, problem: Problem) -> tuple[Partial, Array]:
+    """A soft state whose peaks, with their tails (Q,), are as precise as comparing far queries needs."""
+    found, score = new.mass > 0.0, problem.score
+    # Beyond, a weight does not show beside a score; nor does it inside a batch.
+    tail = np.where(new.peak > -1e140, problem.weight_shift, 0.0)
+    height = np.where(found, new.peak + np.log(np.where(found, new.mass, 1.0)), -np.inf)
+    peak = np.where(found, new.peak, -np.inf)
+    if isinstance(score, Radial):
+        rows = np.flatnonzero(score.is_far(height, *problem.key.shape) & found)
+        if rows.size:
+            # An engine's arrays are not ours to write to.
+            new = Partial(peak, np.array(new.mass), np.array(new.moments))
+            new.moments[rows] /= new.mass[rows, None]
+            new.peak[rows], new.mass[rows] = height[rows], 1.0
+            tail[rows] += log_mass(problem.take(rows), height[rows])
+    return new._replace(peak=peak), np.where(found, tail, 0.0)
+
+
+def _merged(a: Fold, b: Fold) -> tuple[Partial, Array]:
+    """Both soft states together, and the tails of their peaks."""
+    seen, found = a.soft.mass > 0.0, b.soft.mass > 0.0
+    with np.errstate(invalid="ignore"):
+        gap = np.where(seen & found, (b.soft.peak - a.soft.peak) + (b.tail - a.tail), 0.0)
+    merged = merge(
+        a.soft._replace(peak=np.where(seen, 0.0, -np.inf)), b.soft._replace(peak=np.where(found, gap, -np.inf))
+    )
+    leads = found & (~seen | (gap > 0.0))
+    peak, tail = (np.where(leads, *pair) for pair in ((b.soft.peak, a.soft.peak), (b.tail, a.tail)))
+    return merged._replace(peak=peak), tail
+
+
+def _nearer(a: Near | None, b: Near | None) -> Near | None:
+    """The nearest keys of both; ties share."""
+    if a is None or b is None:
+        return b if a is None else a
+    ahead, level = a.state.peak > b.state.peak, a.state.peak == b.state.peak
+    unit = np.where(ahead, a.unit, np.where(level, np.maximum(a.unit, b.unit), b.unit))
+    states = []
+    for near in (a, b):
+        share = np.ldexp(1.0, np.minimum(near.unit - unit, 0))
+        state = near.state
+        states.append(state._replace(mass=state.mass * share, moments=state.moments * share[:, None]))
+    return Near(merge(*states), unit)
 
 
 def log_mass(problem: Problem, height: Array) -> Array:
@@ -166,6 +232,9 @@ def _adjusted(problem: Problem, scores: Array, keys: Any) -> Array:
 
 
 def _divided(partial: Partial, power: Array) -> Partial:
-    """A state whose moments are divided by powers of two, one per column, in this machine's memory."""
-    moments = as_numpy(partial.moments)
-    return partial._replace(moments=np.ldexp(moments, -power) if power.any() else moments)
+    """A state whose columns are divided by powers of two, one each."""
+    if not power.any():
+        return partial
+    # Lines are fitted to values of size 1: beyond degree 0 there is nothing to divide.
+    assert partial.moments.shape[1] == len(power)
+    return partial._replace(moments=np.ldexp(partial.moments, -power))

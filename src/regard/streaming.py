@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from regard.arrays import is_tensor
-from regard.folds import Fold
+from regard.folds import Fold, fold
 from regard.pooling import Pooled, pool, told
 from regard.problem import Problem, build, matrix
-from regard.scores import Nearest, Score
+from regard.scores import Score
 
 Array = NDArray[Any]
 
@@ -74,7 +74,8 @@ def pool_batches(
     >>> pool_batches([0.0], [([-1.0], [2.0]), ([1.0], [4.0])], Gaussian()).output.tolist()
     [3.0]
     """
-    queries, fold, number, keys = _array("query", query), None, 0, 0
+    queries, number, keys = _array("query", query), 0, 0
+    whole: Fold | None = None
     shape: tuple[int, ...] | None = None
     for batch in batches:
         number += 1  # noqa: SIM113  (enumerate would hold on to the batch before)
@@ -87,17 +88,17 @@ def pool_batches(
         except (TypeError, ValueError) as reason:
             raise type(reason)(f"batch {number}: {reason}") from None
         keys, shape = keys + len(batch[0]), columns
-        fold = fold or Fold(len(queries), problem.columns.shape[1], isinstance(score, Nearest))
-        fold.add(problem, engine)
+        state = fold(problem, engine)
+        whole = state if whole is None else whole.joined(state)
         # The next batch is made while these names still hold this one.
         del batch, given, problem
-    if fold is None:
+    if whole is None:
         raise ValueError(
             "batches must hold at least one (key, value) pair, got nothing: the values' shape is not known"
         )
-    if keys and not fold.keys:
+    if keys and not whole.keys:
         raise ValueError("sample_weight is zero for every key: nobody is left to attend to")
-    return told(fold.finished(), queries, single=shape == ())
+    return told(whole.finished(), queries, single=shape == ())
 
 
 def pool_queries(
