@@ -24,6 +24,7 @@ HEAVY = (
     "uvicorn",
     "scipy",
     "narwhals",
+    "onnx",
 )
 
 #        code                                                                            what may be loaded

@@ -32,6 +32,7 @@ _PUBLIC = {
     "NadarayaWatsonClassifier": "regard.estimators",
     "NadarayaWatsonRegressor": "regard.estimators",
     "NearestKeyRegressor": "regard.estimators",
+    "export_onnx": "regard.onnx",
     "load": "regard.store",
     "report": "regard.reporting",
     "save": "regard.store",

@@ -12,6 +12,7 @@ so a flipped byte or a missing end is noticed wherever it is. ``Kind`` says what
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
 import os
@@ -93,8 +94,10 @@ def read_sealed(path: PathLike, kind: Kind, *, mapped: bool = False) -> Sealed:
             struct.error,
             ArithmeticError,
             EOFError,
+            LookupError,
             OSError,
             RuntimeError,
+            TypeError,
             ValueError,
         ) as reason:
             raise kind.damaged(path, str(reason)) from None
@@ -113,7 +116,7 @@ def _write_array(archive: zipfile.ZipFile, name: str, array: Array) -> dict[str,
     with archive.open(_member(name), "w", force_zip64=array.nbytes > zipfile.ZIP64_LIMIT // 2) as member:
         hashing = _Hashing(cast(BinaryIO, member))
         np.lib.format.write_array(hashing, array, version=(1, 0), allow_pickle=False)  # type: ignore[arg-type]
-    return {"sha256": hashing.sha256.hexdigest(), "bytes": hashing.count}
+    return {"sha256": hashing.sha256.hexdigest(), "bytes": hashing.count, "head": hashing.head}
 
 
 class _Hashing:
@@ -121,6 +124,7 @@ class _Hashing:
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream, self.sha256, self.count = stream, hashlib.sha256(), 0
+        self.head: list[Any] = []  # length and SHA-256 of what passed first: of an array, its header
 
     def write(self, data: Any) -> int:
         self._saw(data)
@@ -134,6 +138,7 @@ class _Hashing:
     def _saw(self, data: Any) -> None:
         self.sha256.update(data)
         self.count += memoryview(data).nbytes
+        self.head = self.head or [self.count, self.sha256.hexdigest()]
 
 
 def _digest(file: BinaryIO, end: int) -> bytes:
@@ -179,7 +184,7 @@ def _read(archive: zipfile.ZipFile, mapped: BinaryIO | None, size: int, path: Pa
     if mapped is None:
         arrays = {name: _read_array(archive, members[name], listed[name], path, kind) for name in listed}
     else:
-        arrays = {name: _mapped_array(archive, members[name], mapped, path, kind) for name in listed}
+        arrays = {name: _mapped_array(archive, members[name], listed[name], mapped, path, kind) for name in listed}
     return Sealed(description, arrays)
 
 
@@ -225,11 +230,16 @@ def _header(stream: _Hashing, info: zipfile.ZipInfo, path: PathLike, kind: Kind)
     return _Header(shape, "F" if fortran else "C", dtype)
 
 
-def _mapped_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: BinaryIO, path: PathLike, kind: Kind) -> Array:
-    """One .npy member where it lies in the file, read-only."""
+def _mapped_array(
+    archive: zipfile.ZipFile, info: zipfile.ZipInfo, listed: Any, file: BinaryIO, path: PathLike, kind: Kind
+) -> Array:
+    """One .npy member where it lies in the file, read-only; its header is what the description lists."""
     with archive.open(info) as member:
-        stream = _Hashing(cast(BinaryIO, member))
-        shape, order, dtype = _header(stream, info, path, kind)
+        first = member.read(min(listed["head"][0], info.file_size))
+    if [len(first), hashlib.sha256(first).hexdigest()] != listed["head"]:
+        raise kind.damaged(path, f"{info.filename} is not what {_DESCRIPTION} lists")
+    stream = _Hashing(io.BytesIO(first))
+    shape, order, dtype = _header(stream, info, path, kind)
     # Before a member stand 30 bytes, its name, and what else the writer had to say.
     file.seek(info.header_offset)
     local = file.read(30)
@@ -249,6 +259,6 @@ def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, listed: Any, pa
         for start in range(0, len(view), _BLOCK):
             part = view[start : start + _BLOCK]
             part[:] = np.frombuffer(hashing.read(len(part)), np.uint8)
-    if listed != {"sha256": hashing.sha256.hexdigest(), "bytes": hashing.count}:
+    if (listed["sha256"], listed["bytes"]) != (hashing.sha256.hexdigest(), hashing.count):
         raise kind.damaged(path, f"{info.filename} is not what {_DESCRIPTION} lists")
     return flat.reshape(shape, order=order)
