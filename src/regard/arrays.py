@@ -1,4 +1,4 @@
-"""Arrays of numpy and tensors of torch, told apart without importing torch.
+"""Arrays of numpy, tensors of torch and collections of dask, told apart without importing torch or dask.
 
 What a GPU computed stays there while more is computed from it. Code for both says ``xp = namespace(array)``.
 """
@@ -17,6 +17,11 @@ Array = NDArray[Any]
 def is_tensor(value: Any) -> bool:
     """Whether this is a torch tensor."""
     return hasattr(value, "requires_grad")
+
+
+def is_chunked(value: Any) -> bool:
+    """Whether this is an array or a dataframe of dask."""
+    return hasattr(value, "__dask_graph__") and hasattr(value, "to_delayed")
 
 
 def namespace(array: Any) -> Any:

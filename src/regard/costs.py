@@ -80,7 +80,7 @@ def candidates(sketch: Sketch) -> list[Candidate]:
 
 def estimate(sketch: Sketch, engine: str = "auto") -> float:
     """Seconds that a named engine, or else the cheapest, would take on one core; infinite where nobody knows."""
-    return min((one.seconds for one in candidates(sketch) if engine in ("auto", one.engine)), default=inf)
+    return min((one.seconds for one in candidates(sketch) if engine in ("auto", "dask", one.engine)), default=inf)
 
 
 def _sums(sketch: Sketch) -> int:

@@ -68,10 +68,14 @@ class Fold:
         soft, tail = _merged(a, b)
         return Fold(keys, self.hard, soft, tail, _nearer(a.near, b.near), common, low, high)
 
-    def moments(self) -> Ran:
-        """Moments and queries at the softmax limit, as an engine that saw all keys would give them."""
+    def moments(self, own: Partial | None = None) -> Ran:
+        """Moments and queries at the softmax limit, as an engine that saw all keys would give them.
+
+        ``own`` is merged in: keys at peaks that need no tail. Whoever has it is at no limit.
+        """
+        soft = self.soft._replace(peak=self.soft.peak + self.tail)
+        peak, mass, flat, _ = soft if own is None else merge(soft, own)
         limit = np.zeros(len(self.tail), bool)
-        peak, mass, flat = self.soft.peak + self.tail, self.soft.mass, self.soft.moments
         if self.near is not None:
             near = self.near.state
             limit = (mass <= 0.0) & (near.mass > 0.0)
@@ -115,8 +119,8 @@ def nothing(queries: int, columns: int, width: int = 0, *, degree: int = 0, hard
     return Fold(0, hard, soft, np.zeros(queries), None, power, bound, -bound)
 
 
-def fold(problem: Problem, engine: str = "auto") -> Fold:
-    """The state over the keys of one problem.
+def fold(problem: Problem, engine: str = "auto", *, nearest: bool = False) -> Fold:
+    """The state over the keys of one problem. ``nearest``: whoever has nobody in reach is answered by the nearest key.
 
     *Cost*: as ``pool``; queries far from all its keys see them once more, in plain numpy.
     """
@@ -133,10 +137,12 @@ def fold(problem: Problem, engine: str = "auto") -> Fold:
     if hard:
         near, soft = _near(partial, problem), empty(queries, partial.moments.shape[1])
         return Fold(len(columns), hard, soft, no_tail, near, power, low, high)
-    if limit.any():
+    lost = limit | (partial.mass <= 0.0) if nearest else limit
+    if lost.any():
         # Which key of all is nearest is known only by distance.
-        nearest = replace(problem.take(np.flatnonzero(limit)), score=Nearest(problem.score.w))  # type: ignore[attr-defined]
-        near = _near(_spread(run_moments(nearest, engine).partial, limit), problem)
+        hard_score = Nearest(problem.score.w)  # type: ignore[attr-defined]
+        instead = replace(problem.take(np.flatnonzero(lost)), score=hard_score)
+        near = _near(_spread(run_moments(instead, engine).partial, lost), problem)
         partial = partial._replace(mass=np.where(limit, 0.0, partial.mass))
     soft, tail = _sharpened(partial, problem)
     return Fold(len(columns), hard, soft, tail, near, power, low, high)
@@ -228,6 +234,9 @@ def _adjusted(problem: Problem, scores: Array, keys: Any) -> Array:
         scores = scores + problem.log_weight[keys]
     if problem.exclude is not None:
         scores = np.where(problem.exclude[0][:, None] == problem.exclude[1][keys], -np.inf, scores)
+    if problem.mask is not None:
+        mask = problem.mask[:, keys]
+        scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
     return scores
 
 

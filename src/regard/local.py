@@ -48,18 +48,19 @@ class Local:
         grad_output is (Q, P); rows that are settled count as zero. Scores are radial. left₀/mass is what a row among
         its own keys, at score 0, weighs in its own answer; its gradient is for ridge = 0.
         """
-        back = self._adjoint(grad_output)
+        back = self.adjoint(grad_output)
         adjoint, score = back.adjoint, self.problem.score
         assert isinstance(score, Radial)
         if leverage is not None:
             own = np.where(self.settled, 0.0, leverage * np.exp(-self.partial.peak) / _positive(self.partial.mass))
             adjoint = adjoint._replace(right=adjoint.right + like(own[:, None], self.fit.left) * self.fit.left)
-        found = self._pull(adjoint, want)
-        w = None if found.w is None else found.w + _like(back.w, score.w)
+        found = self.pull(adjoint, want)
+        w = None if found.w is None else found.w + like_w(back.w, score.w)
         query = None if found.query is None else found.query + back.query
         return LocalGradients(w, query, back.log_ridge)
 
-    def _adjoint(self, grad_output: Array) -> LocalAdjoint:
+    def adjoint(self, grad_output: Array) -> LocalAdjoint:
+        """What the gradient of Σ grad_output·output asks of the scores, and what reaches w by other ways."""
         score, width = self.problem.score, self.problem.key.shape[1]
         assert isinstance(score, Radial)
         W = score.w if score.w.ndim == 2 else np.diag(np.broadcast_to(score.w, width))
@@ -69,7 +70,7 @@ class Local:
         found = local_adjoint(self.fit, grad, W * self.leaning[:, None], self.ridge)
         return found._replace(w=found.w * self.leaning[:, None])
 
-    def _pull(self, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
+    def pull(self, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
         """The pullback of the queries that are not settled: a limit's peak is no score to compare with."""
         if self.kept is not None:
             assert isinstance(self.problem.score, Radial)
@@ -154,7 +155,7 @@ def _positive(mass: Array) -> Array:
     return np.where(mass > 0.0, mass, 1.0)
 
 
-def _like(grad: Array, w: Array) -> Array:
+def like_w(grad: Array, w: Array) -> Array:
     """The gradient of a matrix (d, r), or of what stands on its diagonal."""
     if w.ndim == 2:
         return grad

@@ -21,7 +21,7 @@ from regard.costs import Candidate, candidates, order_cost, tiled_cost
 from regard.problem import Sketch, moment_count
 from regard.scores import Nearest, Radial, Score
 
-ENGINES = ("reference", "tiled", "pruned", "sorted", "spectral", "fused")
+ENGINES = ("reference", "tiled", "pruned", "sorted", "spectral", "fused", "dask")
 
 # Up to here one numpy pass takes about a millisecond, and its gradient two.
 SMALL = 1 << 13
@@ -38,6 +38,8 @@ JOBS_WANTED = 8
 SHORTEST_SHARD = 1 << 15
 # Pairs that are worth a thread: waking one takes as long as some hundred thousand.
 SHORTEST_JOB = 1 << 20
+# Pairs of a block of queries that is sent to a worker: long enough to hide the way there.
+SENT_PAIRS = 1 << 27
 # Doubles the reference engine may hold at once in its (tile, K, d) differences: 64 MB.
 REFERENCE_CELLS = 1 << 23
 
@@ -77,9 +79,10 @@ class Plan:
             tile = f"tiles of {min(step.query_tile, s.queries):,} queries × {min(step.key_tile, s.keys):,} keys, "
             tile = "" if step.engine in ("sorted", "spectral") else tile
             threads = "1 thread" if step.threads == 1 else f"{step.threads} threads"
+            threads = "on the workers of dask" if step.engine == "dask" else threads
             lines.append(f"  {number}. {step.engine}, {type(step.score).__name__}: {step.reason}; {tile}{threads}")
         for candidate in self.candidates:
-            told = "does not apply" if candidate.seconds == inf else f"about {_in_words(candidate.seconds)}"
+            told = "does not apply" if candidate.seconds == inf else f"about {in_words(candidate.seconds)}"
             lines.append(f"     {candidate.engine}: {told}: {candidate.why}")
         skips = s.tol > 0.0 and any(step.engine in ("pruned", "spectral") for step in self.steps)
         lines.append(
@@ -90,9 +93,9 @@ class Plan:
         return "\n".join(lines)
 
 
-def _in_words(seconds: float) -> str:
+def in_words(seconds: float) -> str:
     """
-    >>> [_in_words(x) for x in (0.0004, 0.25, 90.0, 4e4)]
+    >>> [in_words(x) for x in (0.0004, 0.25, 90.0, 4e4)]
     ['0.4 ms', '250 ms', '90 s', '11 h']
     """
     for unit, name in ((3600.0, "h"), (1.0, "s")):
@@ -111,7 +114,8 @@ def plan(sketch: Sketch, engine: str = "auto", threads: int = 1) -> Plan:
     else:
         raise ValueError(f"engine must be one of {', '.join(['auto', *ENGINES])}, got {engine!r}")
     steps = [_step(sketch, name, sketch.score, threads, reason)]
-    if _can_overflow(sketch.score):
+    # A worker has a plan of its own, with its own limit.
+    if _can_overflow(sketch.score) and name != "dask":
         limit = Nearest(sketch.score.w)  # type: ignore[attr-defined]
         last = "tiled" if name in ("sorted", "spectral") else name
         steps.append(_step(sketch, last, limit, threads, "only for queries where every score overflows"))
@@ -154,6 +158,8 @@ def _step(sketch: Sketch, engine: str, score: Score, threads: int, reason: str) 
     if engine == "reference":
         cells = keys * max(sketch.width, 1)
         return Step(engine, score, max(1, REFERENCE_CELLS // cells), keys, keys, 1, reason)
+    if engine == "dask":
+        return Step(engine, score, max(32, SENT_PAIRS // keys), keys, keys, 1, reason)
     key_tile = min(keys, KEY_TILE)
     shard = min(keys, JOB_PAIRS)
     # Blocks that skip different tiles take different times: shorter jobs share them out more evenly.

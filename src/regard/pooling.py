@@ -7,18 +7,21 @@ The walk of the data, once down and once up: check (``problem``) → decide (``p
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from regard.arrays import is_tensor
+from regard.arrays import is_chunked, is_tensor
 from regard.bounds import excess
 from regard.partial import Finished, finish
 from regard.planner import Plan, plan
 from regard.problem import Problem, build, matrix
 from regard.runner import available_threads, run_at_once, run_moments, run_weights
 from regard.scores import Score
+
+if TYPE_CHECKING:
+    from regard.chunks.plan import ChunkedPlan
 
 Array = NDArray[Any]
 
@@ -72,6 +75,8 @@ def pool(
     """
     if is_tensor(query):
         return _pool_tensors(query, key, value, score, mask, sample_weight, exclude, engine)
+    if is_chunked(query) or is_chunked(key) or is_chunked(value):
+        return _pool_chunks(query, key, value, score, mask, sample_weight, exclude, engine, tol)
     if engine == "auto" and mask is None and sample_weight is None and exclude is None:
         # Small problems of the common kind take longer to be described than to be computed.
         at_once = run_at_once(query, key, value, score, tol)
@@ -133,13 +138,21 @@ def explain_plan(
     exclude: tuple[ArrayLike, ArrayLike] | None = None,
     engine: str = "auto",
     tol: float | None = None,
-) -> Plan:
+) -> Plan | ChunkedPlan:
     """How ``pool`` would compute this, and why; print it to read it. Takes pool's arguments.
 
+    Of dask arrays: how many pairs of chunks are looked at, what moves between workers, and the time expected.
+
     >>> from regard.scores import Gaussian
-    >>> explain_plan([0.0], [-1.0, 1.0], [2.0, 4.0], Gaussian()).steps[0].engine
-    'reference'
+    >>> print(explain_plan([0.0], [-1.0, 1.0], [2.0, 4.0], Gaussian()))  # doctest: +ELLIPSIS
+    1 queries × 2 keys in 1-D, 1 value column, float64, Gaussian score
+      1. reference, Gaussian: 2 pairs are few enough for plain numpy; ...
     """
+    if is_chunked(query) or is_chunked(key) or is_chunked(value):
+        from regard.chunks import explain_chunks
+
+        options = {"mask": mask, "sample_weight": sample_weight, "exclude": exclude, "engine": engine, "tol": tol}
+        return explain_chunks(query, key, value, score, **options)
     problem = build(
         matrix("query", query),
         matrix("key", key),
@@ -162,6 +175,15 @@ def _pool_tensors(
 
     pooled: Any = fused_pool(query, key, value, score, mask=mask, sample_weight=sample_weight, exclude=exclude)
     return Pooled(*pooled)
+
+
+def _pool_chunks(
+    query: Any, key: Any, value: Any, score: Score, mask: Any, weight: Any, exclude: Any, engine: str, tol: float | None
+) -> Pooled:
+    from regard.chunks import pool_chunks
+
+    options = {"mask": mask, "sample_weight": weight, "exclude": exclude, "engine": engine, "tol": tol}
+    return Pooled(*pool_chunks(query, key, value, score, **options))
 
 
 def _averages(problem: Problem, engine: str) -> Finished:

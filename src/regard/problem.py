@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from regard.arrays import is_chunked
 from regard.bounds import LARGEST, Bounds, bounds_of, checked_range, require_finite
 from regard.labels import own_rows
 from regard.partial import Partial
@@ -220,6 +221,11 @@ def mean_adjoint(partial: Partial, output: Array, grad_output: Array, grad_logsu
 
 def matrix(name: str, given: ArrayLike) -> Array:
     """A finite-or-not float array (n, d): integers and booleans become float64, one axis means one feature."""
+    if is_chunked(given):
+        raise TypeError(
+            f"{name} is of dask, which regard.pool and the estimators' fit and predict take; what was asked for needs "
+            f"it in memory"
+        )
     array = np.asanyarray(given)
     if isinstance(array, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array; pass mask= and plain numbers")

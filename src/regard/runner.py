@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from regard import engines
 from regard.arrays import as_numpy, is_tensor
 from regard.costs import estimate
+from regard.engines import dask as elsewhere
 from regard.engines.reference import averages as few_averages
 from regard.partial import Partial, empty
 from regard.planner import SMALL, Step, plan, step_at_once
@@ -93,6 +94,8 @@ def run_moments(problem: Problem, engine: str) -> Ran:
     first, *others = plan(problem.sketch(), engine, available_threads()).steps
     if not queries or not problem.key.shape[0]:
         return Ran(empty(queries, moment_count(problem.columns.shape[1], problem.key.shape[1], problem.degree)), limit)
+    if first.engine == "dask":
+        return Ran(*elsewhere.moments(problem, first, run_moments))
     whole, uncertified = engines.load(first.engine).moments(problem, first)
     rows = None if uncertified is None else np.flatnonzero(uncertified)
     for step in others:
@@ -110,6 +113,8 @@ def run_moments(problem: Problem, engine: str) -> Ran:
 def run_pullback(problem: Problem, engine: str, partial: Partial, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
     """Gradients through the scores by the plan's first step; ``partial`` is what ``run_moments`` returned."""
     step = plan(problem.sketch(), engine, available_threads()).steps[0]
+    if step.engine == "dask" and len(problem.query):
+        return elsewhere.pullback(problem, step, partial, adjoint, want, run_pullback)
     return engines.load(step.engine).pullback(problem, step, partial, adjoint, want)
 
 
@@ -122,6 +127,8 @@ def run_weights(problem: Problem, engine: str) -> Array:
         steps = plan(problem.sketch(), "tiled", available_threads()).steps
     if not out.size:
         return out
+    if steps[0].engine == "dask":
+        return elsewhere.weights(problem, steps[0], run_weights)
     rows = np.arange(out.shape[0])
     for step in steps:
         part = replace(problem.take(rows), score=step.score)

@@ -40,7 +40,13 @@ RECORDS = {
     "Part": "regard.data.columns",
     "Scaling": "regard.bandwidth.scaling",
     "Search": "regard.bandwidth.search",
+    "Shelved": "regard.estimators.shelved",
+    "Shelves": "regard.shelves",
 }
+
+
+# Rows of a large model once more, for whoever maps it; never an attribute.
+_SHELVES = "shelves_"
 
 
 class StoreError(ValueError):
@@ -82,7 +88,10 @@ def save(
     force : replace what is there. If writing fails, what was there stays.
     single : keep the training rows and their y in single precision: half the file, answers good to seven digits.
 
-    Raises StoreError. *Cost*: O(size of the fitted arrays).
+    A model of 65,536 rows or more, if a query looks at a part of them only, is written with a second copy of its rows
+    in an order of space: twice the file, of which ``load(…, mapped=True)`` then reads what a prediction needs.
+
+    Raises StoreError. *Cost*: O(size of the fitted arrays), and of large models O(K·log K·d) for that order.
     """
     description, arrays = _describe(model, metadata or {}, single=single)
     write_sealed(path, _KIND, description, arrays, force=force)
@@ -93,6 +102,8 @@ def load(path: PathLike, *, embed: Any = None, mapped: bool = False) -> Any:
 
     mapped : leave the arrays in the file and read them when they are needed: a large model is there at once, and
         processes that map the same file share its memory. The file must stay as it is; its checksum is not verified.
+        ``predict`` and ``predict_proba`` of a large model read the rows that can show in the answers, or all of them
+        where that is most; answers differ from those of the model in memory by rounding.
     embed : for an ``AttentionRegressor`` whose module is of a class of your own, one made in the same way.
 
     Raises StoreError for a file that is damaged, cut short, of a newer format, or not a model at all.
@@ -102,18 +113,28 @@ def load(path: PathLike, *, embed: Any = None, mapped: bool = False) -> Any:
 
 def load_with_metadata(path: PathLike, *, embed: Any = None, mapped: bool = False) -> Saved:
     """The estimator, the metadata saved with it, and the version of regard that wrote it. Raises as ``load``."""
-    return _made(read_sealed(path, _KIND, mapped=mapped), path, embed)
+    return _made(read_sealed(path, _KIND, mapped=mapped), path, embed, mapped=mapped)
 
 
 def _describe(model: Any, metadata: Mapping[str, Any], *, single: bool) -> tuple[dict[str, Any], dict[str, Array]]:
     kind = type(model).__name__
     if kind not in KINDS or type(model) is not _resolve(kind):
         raise StoreError(f"model must be one of {', '.join(KINDS)} of regard, got {type(model).__qualname__}")
+    if hasattr(model, "_rows"):
+        raise StoreError(
+            f"this {kind} learned from rows of dask, which stay where they are; fit it in memory to save it"
+        )
     fitted = {name: value for name, value in vars(model).items() if name.endswith("_") and name[0] != "_"}
     if not fitted:
         raise StoreError(f"this {kind} is not fitted; there is nothing to save")
     if single:
         fitted |= {name: _single(name, fitted[name]) for name in ("key_", "value_") if name in fitted}
+    if "key_" in fitted:
+        # sklearn comes with it, and is there already: the model is one of its estimators.
+        from regard.estimators.shelved import shelved
+
+        if (shelves := shelved(model, *(fitted[name] for name in ("key_", "value_", "sample_weight_")))) is not None:
+            fitted[_SHELVES] = shelves
     packer = Packer(RECORDS, StoreError)
     description = {
         "regard": import_module("regard").__version__,
@@ -136,7 +157,7 @@ def _single(name: str, array: Array) -> Array:
     return narrow
 
 
-def _made(sealed: Sealed, path: PathLike, embed: Any) -> Saved:
+def _made(sealed: Sealed, path: PathLike, embed: Any, *, mapped: bool) -> Saved:
     description, arrays = sealed
     if description["kind"] not in KINDS:
         raise StoreError(f"{path}: holds a {str(description['kind'])[:60]!r}; only {', '.join(KINDS)} are loaded")
@@ -144,11 +165,16 @@ def _made(sealed: Sealed, path: PathLike, embed: Any) -> Saved:
         unpack = Unpacker(arrays, RECORDS)
         parameters, fitted = unpack.named(description["parameters"]), unpack.named(description["fitted"])
         metadata = unpack.unpack(description["metadata"])
+        shelves = fitted.pop(_SHELVES, None)
         model = _resolve(description["kind"])(**parameters)
         for name, value in fitted.items():
             if not (name.isidentifier() and name.endswith("_") and name[0] != "_"):
                 raise ValueError(f"{name!r} is no name of a fitted attribute")
             setattr(model, name, value)
+        if mapped and shelves is not None:
+            from regard.estimators.shelved import put_up
+
+            put_up(model, shelves)
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as reason:
         raise _KIND.damaged(path, f"{type(reason).__name__}: {reason}") from None
     try:

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from regard.bandwidth.criterion import Criterion
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.scaling import Scaling
 from regard.bandwidth.search import RIDGES, sharpest
@@ -80,7 +82,9 @@ Progress = Callable[[int, float, float], None]
 
 
 @dataclass(eq=False)
-class _Trail:
+class HeadTrail:
+    """Every evaluation of all walks, and how much of the work they are."""
+
     progress: Progress | None
     planned: float = 1.0  # rows looked at by all iterations of all walks, if none ends early
     path: list[float] = field(default_factory=list)
@@ -102,7 +106,9 @@ class _Trail:
         self.before += self.rows * steps
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
+    """Where a walk ended."""
+
     value: float
     parameters: Array
     ridge: float
@@ -114,7 +120,7 @@ def learn_heads(X: Array, y: Array, *, seed: int = 0, progress: Progress | None 
     *Cost*: some hundred evaluations of O(min(n, 2,000)·n·d²), and one of O(n²·d²) per head.
     """
     first = Objective.of(X, y, **options)
-    trail = _Trail(progress, _planned(len(first.rows)))
+    trail = HeadTrail(progress, _planned(len(first.rows)))
     scaling = Scaling.of(first.key, first.counts)
     heads: list[Head] = []
     answers: list[Array] = []
@@ -148,7 +154,7 @@ def _planned(n: int) -> float:
     return float(sum(start + ("full" in metrics) * FULL_STEPS * some + len(metrics) * last for _, metrics in SCALINGS))
 
 
-def _walks(objective: Objective, metrics: tuple[str, ...], seed: int, trail: _Trail) -> list[tuple[Shape, _Place]]:
+def _walks(objective: Objective, metrics: tuple[str, ...], seed: int, trail: HeadTrail) -> list[tuple[Shape, Place]]:
     """The best w per feature, and the best full matrix from there, as far as ``metrics`` asks for them."""
     n = len(objective.rows)
     rng = np.random.default_rng(seed)
@@ -158,21 +164,24 @@ def _walks(objective: Objective, metrics: tuple[str, ...], seed: int, trail: _Tr
         few, some, most = (rough.looking_at(np.sort(order[:size])) for size in (FEW, SOME, MOST))
     shape = Shape.of("feature", spreads(objective.key, objective.counts))
     if not shape.size:
-        return [(shape, _Place(0.0, np.zeros(0), RIDGES[1]))]
-    starts = [_walk(few, shape, shape.start(level), ridge, FEW_STEPS, trail) for level, ridge in STARTS]
+        return [(shape, Place(0.0, np.zeros(0), RIDGES[1]))]
+    walk = partial(walk_head, trail=trail, gain=LITTLE if n <= SOME else ENOUGH)
+    starts = [walk(few, shape, shape.start(level), ridge, FEW_STEPS) for level, ridge in STARTS]
     best = min(starts, key=lambda place: place.value)
-    walked = _walk(some, shape, best.parameters, best.ridge, STEPS, trail)
+    walked = walk(some, shape, best.parameters, best.ridge, STEPS)
     full, parameters = shape.turned(walked.parameters)
     found = [(shape, walked)] if shape.size == 1 or "feature" in metrics else []
     if shape.size > 1 and "full" in metrics:
-        found.append((full, _walk(some, full, parameters, walked.ridge, FULL_STEPS, trail)))
+        found.append((full, walk(some, full, parameters, walked.ridge, FULL_STEPS)))
     if n <= SOME:
         return found
-    return [(shape, _walk(most, shape, place.parameters, place.ridge, LAST_STEPS, trail)) for shape, place in found]
+    return [(shape, walk(most, shape, place.parameters, place.ridge, LAST_STEPS)) for shape, place in found]
 
 
-def _walk(objective: Objective, shape: Shape, start: Array, ridge: float, steps: int, trail: _Trail) -> _Place:
-    """Down the logarithm of the criterion, with a price on turning."""
+def walk_head(
+    objective: Criterion, shape: Shape, start: Array, ridge: float, steps: int, trail: HeadTrail, gain: float
+) -> Place:
+    """Down the logarithm of the criterion, with a price on turning, until a step brings less than ``gain``."""
     price = TURN_PRICE / len(objective.rows)
     turns = slice(int(shape.active.sum()), shape.size)
     learned = objective.degree > 0
@@ -191,8 +200,8 @@ def _walk(objective: Objective, shape: Shape, start: Array, ridge: float, steps:
 
     bounds = shape.bounds(sharpest(objective)) + [tuple(np.log(RIDGES))] * learned
     x = np.r_[start, np.log(ridge)] if learned else start
-    options = {"maxiter": steps, "maxcor": 20, "ftol": LITTLE if len(objective.key) <= SOME else ENOUGH}
+    options = {"maxiter": steps, "maxcor": 20, "ftol": gain}
     trail.begin(len(objective.rows))
     found = minimize(at, x, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     trail.end(steps)
-    return _Place(float(found.fun), found.x[: shape.size], float(np.exp(found.x[-1])) if learned else 0.0)
+    return Place(float(found.fun), found.x[: shape.size], float(np.exp(found.x[-1])) if learned else 0.0)

@@ -107,10 +107,7 @@ class AbsoluteError(SquaredError):
     @classmethod
     def of(cls, y: Array, counts: Array) -> AbsoluteError:
         squared = SquaredError.of(y, counts)
-        columns = squared.columns
-        spread = np.median(np.abs(columns - np.median(columns, axis=0)), axis=0)
-        corner = CORNER * np.where(spread > 0.0, spread, 1.0)
-        return cls(columns, squared.centre, squared.scale, corner)
+        return cls(squared.columns, squared.centre, squared.scale, corner_of(squared.columns))
 
     def __call__(self, answer: Array, rows: Array, counts: Array) -> Loss:
         share = (counts / counts.sum())[:, None]
@@ -123,6 +120,12 @@ class AbsoluteError(SquaredError):
     def unit(self) -> float:
         """What turns the loss into the units of y; several outputs have none."""
         return float(self.scale[0]) if len(self.scale) == 1 else 1.0
+
+
+def corner_of(columns: Array) -> Array:
+    """Where absolute errors of columns (n, P) are rounded off, (P,)."""
+    spread = np.median(np.abs(columns - np.median(columns, axis=0)), axis=0)
+    return np.asarray(CORNER * np.where(spread > 0.0, spread, 1.0))
 
 
 @dataclass(frozen=True, eq=False)

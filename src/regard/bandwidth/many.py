@@ -57,14 +57,14 @@ def learn_from_many(
     rng = np.random.default_rng(seed)
     if _few_features(objective, metric):
         bag = learn(_bag(objective, rng, FIRST_BAG), metric, ridge=ridge, progress=progress)
-        first, every = _joined([bag], n / FIRST_BAG), replace(objective, tol=EXACT)
+        first, every = joined_bags([bag], n / FIRST_BAG), replace(objective, tol=EXACT)
         if not first.interrupted and every.seconds(first.w) <= QUICK * n:
             return refine(every, metric, first, ridge=ridge, gain=GAIN, progress=progress)
     if n <= BAGGED:
         found = learn(_glance(objective, rng), metric, ridge=ridge, progress=progress)
         return _answered(objective, found, np.arange(n), BATCH)
     bags = [learn(_glance(_bag(objective, rng, BAG), rng), metric, ridge=ridge, progress=progress) for _ in range(BAGS)]
-    joined = _joined(bags, n / BAG)
+    joined = joined_bags(bags, n / BAG)
     return _answered(objective, joined, np.sort(rng.choice(n, ANSWERED, replace=False)), BAGS * BATCH)
 
 
@@ -97,7 +97,7 @@ def among(objective: Objective, kept: Array) -> Objective:
     )
 
 
-def _joined(bags: list[Search], growth: float) -> Search:
+def joined_bags(bags: list[Search], growth: float) -> Search:
     """One search that stands for all: w averaged as logarithms and sharpened for ``growth`` times as many rows.
 
     A feature is ignored where most bags ignore it. Matrices are averaged as they are: they start from the same axes.

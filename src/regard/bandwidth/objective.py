@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from regard.bandwidth.criterion import Evaluation
 from regard.bandwidth.losses import AbsoluteError, LogLoss, Loss, SquaredError
 from regard.bandwidth.rules import checked_kernel, checked_weight, counts_repetitions
 from regard.bandwidth.shapes import spreads
@@ -46,16 +47,6 @@ CRITERIA = ("loo", "gcv", "aicc")
 WORST, FARTHEST = 1e4, 1e6
 # Squares of spans of more decades than these would overflow or vanish.
 LINE_DECADES = 150
-
-
-class Evaluation(NamedTuple):
-    """The objective at one w and λ."""
-
-    value: float  # with y scaled to unit variance, see ``Objective.in_units_of_y``
-    w: Array | None  # its gradient, shaped as w; None where not asked for
-    log_ridge: float  # its derivative by log λ
-    answer: Array  # (Q, P)  left-out answers in the units of y, for the rows looked at
-    empty: int  # rows with nobody in reach, answered by the nearest other row
 
 
 @dataclass(frozen=True, eq=False)

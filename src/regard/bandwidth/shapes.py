@@ -84,9 +84,13 @@ class Shape:
         return np.concatenate([scales, np.zeros(self.size - len(scales))])
 
     def parameters(self, w: Array) -> Array:
-        """Parameters of a w, one number or one per feature, that is not 0 in any active feature."""
+        """Parameters of a w that is not 0 in any active feature: one number, one per feature, or such a matrix."""
         if self.metric == "scalar":
             return np.log(np.atleast_1d(w * self._common))[: self.size]
+        if w.ndim == 2:
+            rows = (w * self.spread[:, None])[self.active]
+            scale = np.diagonal(rows)
+            return np.concatenate([np.log(scale), (rows / scale[:, None])[~np.eye(len(scale), dtype=bool)]])
         return np.asarray(np.log((w * self.spread)[self.active]))
 
     def turned(self, parameters: Array) -> tuple[Shape, Array]:

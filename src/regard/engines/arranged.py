@@ -94,9 +94,9 @@ def arranged(problem: Problem, step: Step) -> Arranged | None:
     if all_within_reach(problem, space):
         return None
     lanes = block_lanes(problem.query.dtype.itemsize)
-    keys = _order(space.key, space.w, step.key_tile, lanes)
+    keys = space_order(space.key, space.w, step.key_tile, lanes)
     same = space.query.shape == space.key.shape and np.array_equal(space.query, space.key)
-    queries = keys if same else _order(space.query, space.w, step.key_tile, lanes)
+    queries = keys if same else space_order(space.query, space.w, step.key_tile, lanes)
     turned = replace(
         problem.take(queries),
         key=problem.key[keys],
@@ -109,7 +109,8 @@ def arranged(problem: Problem, step: Step) -> Arranged | None:
     return Arranged(turned, replace(step, key_shard=len(keys)), space, queries, keys)
 
 
-def _order(points: Array, w: Array, tile: int, lanes: int) -> Array:
+def space_order(points: Array, w: Array, tile: int, lanes: int) -> Array:
+    """Numbers (n,) of points (n, d) in the order of a kd-tree under w (d,); see ``kd_order``."""
     order = np.arange(len(points))
     kd_order(points.copy(), w, tile, lanes, order)
     return order

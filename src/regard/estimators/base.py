@@ -11,11 +11,15 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from regard.arrays import is_chunked
 from regard.bandwidth.rules import checked_weight
 from regard.estimators.attend import Attention, attend_top, checked_top
+from regard.estimators.clustered import anywhere
 from regard.estimators.explaining import Explaining
 from regard.estimators.forgetting import Forgetting
 from regard.estimators.inputs import checked_device, query_array, training_arrays
+from regard.estimators.lazily import answers_from_cluster, lazy_answers
+from regard.estimators.shelved import nearby
 from regard.planner import ENGINES
 from regard.pooling import attention_weights, pool
 from regard.scores import Gaussian, Nearest, Radial
@@ -110,8 +114,28 @@ class KeyPooling(Explaining, Forgetting, BaseEstimator):  # type: ignore[misc]
             "left_out_probabilities_",
             "arrival_",
             "classes_given_",
+            "_shelves",
+            "_rows",
         ):
             self.__dict__.pop(name, None)  # they are of the rows before
+
+    def _answers(self, query: Array) -> tuple[Array, Array]:
+        """What ``predict`` goes by: answers from y, and which queries had nobody in reach.
+
+        A mapped model is asked for the shelves that these queries need.
+        """
+        if hasattr(self, "_rows"):
+            return answers_from_cluster(self, query)
+        model = nearby(self, query)
+        output, nobody = model._pooled(query, model._told_rows())
+        if model is not self and self.empty == "prior" and nobody.any():
+            # The class frequencies are those of all rows.
+            output[nobody] = self._pooled(query[nobody], self._told_rows())[0]
+        return output, nobody
+
+    def _told_rows(self) -> Array:
+        """What the training rows say, (K,) or (K, P): y, or a column for every class."""
+        return self.value_
 
     def _pooled(self, query: Array, value: Array) -> tuple[Array, Array]:
         """Answers from ``value``, one row per query, and which queries had nobody in reach."""
@@ -164,6 +188,7 @@ class KeyPooling(Explaining, Forgetting, BaseEstimator):  # type: ignore[misc]
 class KeyPoolingRegressor(RegressorMixin, KeyPooling):  # type: ignore[misc]
     """``fit`` and ``predict`` of every regressor."""
 
+    @anywhere
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Remember the training rows.
 
@@ -194,8 +219,10 @@ class KeyPoolingRegressor(RegressorMixin, KeyPooling):  # type: ignore[misc]
 
         *Empty rows*: as ``empty`` says, where the estimator has it. *Cost*: O(Q·K·d) time, O(Q + K) memory and a tile.
         """
+        if is_chunked(X):
+            return lazy_answers(self, X, "predict")
         check_is_fitted(self)
-        output, nobody = self._pooled(query_array(self, X), self.value_)
+        output, nobody = self._answers(query_array(self, X))
         self._report(nobody)
         return output
 

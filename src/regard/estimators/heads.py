@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from regard.arrays import is_chunked
 from regard.bandwidth.distinct import distinct, spread_out
 from regard.bandwidth.heads import Head, HeadSearch, learn_heads
 from regard.bandwidth.scaling import Scaling
@@ -23,6 +24,7 @@ from regard.estimators.explaining import values_of
 from regard.estimators.gappy import whole_rows
 from regard.estimators.judged import data_to_diagnose, most_relevant
 from regard.estimators.kernel_pooling import KernelPooling
+from regard.estimators.lazily import lazy_answers
 from regard.estimators.learning import LearningRegressor
 from regard.estimators.local_linear import LocalLinearRegressor
 from regard.estimators.mixed import MISSING, by_column, column_effects
@@ -278,16 +280,23 @@ class KernelClassifier(UncertainClassifier, HeadPooling):
 
     def predict_proba(self, X: Any) -> Array:
         """Probability of each class, (Q, classes) in the order of ``classes_``; rows sum to 1."""
+        if is_chunked(X):
+            return lazy_answers(self, X, "predict_proba")
         query = self._query(X)
-        return self._calibrated(self._pooled(query, self._values())[0])
+        return self._calibrated(self._answers(query)[0])
 
     def predict(self, X: Any) -> Array:
         """The most probable class of every row of X, (Q,); of equally probable ones the first in ``classes_``."""
+        if is_chunked(X):
+            return lazy_answers(self, X, "predict")
         best = self.predict_proba(X).argmax(axis=1)
         return np.asarray(self.classes_[best])
 
     def _values(self) -> Array:
         return onehot(self.value_, len(self.classes_))
+
+    def _told_rows(self) -> Array:
+        return self._values()
 
 
 def _sizes(w: Array) -> Array:

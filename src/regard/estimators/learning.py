@@ -10,6 +10,7 @@ from regard.bandwidth.rules import checked_weight
 from regard.estimators.base import Array, KeyPooling, KeyPoolingRegressor
 from regard.estimators.callbacks import CallbackSupportMixin, with_callbacks
 from regard.estimators.classes import numbered
+from regard.estimators.clustered import anywhere
 from regard.estimators.gappy import learn_without_gaps
 from regard.estimators.inputs import training_arrays
 
@@ -19,6 +20,7 @@ class LearningRegressor(CallbackSupportMixin, KeyPoolingRegressor):  # type: ign
 
     _learn: Any
 
+    @anywhere
     @with_callbacks  # type: ignore[untyped-decorator]
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
         """Remember the training rows and learn from them what was not given.
@@ -46,6 +48,7 @@ class LearningClassifier(CallbackSupportMixin, ClassifierMixin, KeyPooling):  # 
     classes_: Array
     _learn: Any
 
+    @anywhere
     @with_callbacks  # type: ignore[untyped-decorator]
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
         """Remember the training rows and learn from them what was not given.

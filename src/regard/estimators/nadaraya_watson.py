@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from regard.arrays import is_chunked
 from regard.estimators.appending import AppendingClassifier, AppendingRegressor
 from regard.estimators.base import Array
 from regard.estimators.classes import onehot
 from regard.estimators.inputs import query_array
 from regard.estimators.kernel_pooling import KernelPooling
+from regard.estimators.lazily import lazy_answers
 from regard.estimators.learning import LearningRegressor
 from regard.estimators.uncertain import UncertainRegressor
 from regard.estimators.uncertain_classes import UncertainClassifier
@@ -127,6 +129,8 @@ class NadarayaWatsonClassifier(UncertainClassifier, AppendingClassifier, KernelP
 
         *Empty rows*: as ``empty`` says. *Cost*: see the class.
         """
+        if is_chunked(X):
+            return lazy_answers(self, X, "predict_proba")
         probability, nobody = self._probability(X)
         self._report(nobody)
         return probability
@@ -136,6 +140,8 @@ class NadarayaWatsonClassifier(UncertainClassifier, AppendingClassifier, KernelP
 
         *Empty rows*: as ``empty`` says; with "nan" an error, for no class is NaN. *Cost*: as ``predict_proba``.
         """
+        if is_chunked(X):
+            return lazy_answers(self, X, "predict")
         probability, nobody = self._probability(X)
         self._report(nobody)
         if self.empty == "nan" and nobody.any():
@@ -147,8 +153,11 @@ class NadarayaWatsonClassifier(UncertainClassifier, AppendingClassifier, KernelP
 
     def _probability(self, X: Any) -> tuple[Array, Array]:
         check_is_fitted(self)
-        probability, nobody = self._pooled(query_array(self, X), self._columns().astype(self.key_.dtype))
+        probability, nobody = self._answers(query_array(self, X))
         return self._calibrated(probability), nobody
+
+    def _told_rows(self) -> Array:
+        return self._columns().astype(self.key_.dtype)
 
     def _columns(self) -> Array:
         return onehot(self.value_, len(self.classes_))

@@ -9,10 +9,12 @@ import numpy as np
 from scipy.special import ndtri
 from sklearn.utils import check_random_state
 
+from regard.arrays import is_chunked
 from regard.estimators.base import Array
 from regard.estimators.deleting import answers_without_each
 from regard.estimators.explaining import attentions, copies_of, effective_of
 from regard.estimators.gappy import has_gaps
+from regard.estimators.lazily import lazy_answers
 from regard.estimators.looking_back import LookingBack, as_columns
 from regard.inference.confidence import np_merr, standard_errors, wild_draws
 from regard.inference.jackknife import jackknife_interval
@@ -45,8 +47,12 @@ class UncertainRegressor(LookingBack):
         *Empty rows*: as ``empty`` says, where the estimator has it. *Cost*: O(Q·K·d) time, O(Q + K) memory and a tile;
         ``return_std`` twice that, and at the first call that of the residuals.
         """
+        if is_chunked(X):
+            if return_std:
+                raise TypeError("return_std=True needs X in memory, got X of dask; ask for some rows at a time")
+            return lazy_answers(self, X, "predict")
         query = self._query(X)
-        output, nobody = self._pooled(query, self.value_)
+        output, nobody = self._answers(query)
         self._report(nobody)
         if not return_std:
             return output
@@ -198,7 +204,7 @@ class UncertainRegressor(LookingBack):
     def _centred(self, X: Any) -> tuple[Array, Array, Array, Array]:
         """Queries, predictions as ``predict`` gives them and as float64 columns (Q, P), and who had nobody in reach."""
         query = self._query(X)
-        output, nobody = self._pooled(query, self.value_)
+        output, nobody = self._answers(query)
         return query, output, as_columns(output), nobody
 
     def _told(self, found: Array, output: Array, *, ends: bool = False) -> Array:

@@ -1,0 +1,300 @@
+"""A cluster of processes on this machine: what spreading the work costs, what moves, and what a large one would take.
+
+    python benchmarks/cluster.py [--rows 200000] [--keys 10000000] [--queries 100000]
+
+1. The same brute force (tiled engine, every pair) by threads of one process and by 1, 2 and 4 workers of dask. Workers
+   are processes with one thread each; with more workers than cores they share them.
+2. Bytes that workers sent each other, beside what ``explain_plan`` expected.
+3. Many keys, d = 2: time and memory of all processes together.
+4. Leave-one-out of all rows with its gradient, by one machine and by two workers.
+5. What a hundred machines would need for 10⁹ keys, by the constants measured here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from statistics import median
+from time import perf_counter, sleep
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import psutil
+from distributed import Client, LocalCluster
+
+import regard
+from machine import cores, describe, facts, save, table
+from regard.bandwidth.chunked_rows import objective_of
+from regard.bandwidth.objective import Objective
+from regard.chunks.rows import examined, rows_of
+from regard.scores import Gaussian
+
+RUNS = 3
+W = 50.0
+# Of the imagined cluster.
+MACHINES, CORES_EACH, ROWS, ASKED, NETWORK = 100, 32, 10**9, 10**6, 1.25e9
+
+
+@contextmanager
+def workers(count: int) -> Iterator[Client]:
+    options: dict[str, Any] = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
+    with LocalCluster(n_workers=count, threads_per_worker=1, **options) as cluster, Client(cluster) as client:
+        client.run(_warm)
+        yield client
+
+
+def _warm() -> None:
+    """Programs loaded from the cache, as in a worker that has been there for a while."""
+    x = np.linspace(0.0, 1.0, 3000)[:, None]
+    for engine in ("tiled", "pruned", "auto"):
+        regard.pool(x, x, x[:, 0], Gaussian(W), engine=engine)
+
+
+def timed(call: Callable[[], Any], runs: int = RUNS) -> float:
+    found = []
+    for _ in range(runs):
+        start = perf_counter()
+        call()
+        found.append(perf_counter() - start)
+    return median(found)
+
+
+def sent(client: Client) -> int:
+    """Bytes that workers have sent so far."""
+    return sum(client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total).values())
+
+
+class Memory:
+    """The most memory that this process and its workers held together."""
+
+    def __init__(self) -> None:
+        self.most, self._stop = 0, threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> Memory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        here = psutil.Process()
+        while not self._stop.is_set():
+            total = 0
+            for one in [here, *here.children(recursive=True)]:
+                try:
+                    total += one.memory_full_info().pss
+                except (psutil.NoSuchProcess, psutil.AccessDenied):
+                    continue
+            self.most = max(self.most, total)
+            sleep(0.1)
+
+
+def brute_force(rows: int) -> list[dict[str, Any]]:
+    """Every pair of so many rows, by one process and by clusters."""
+    rng = np.random.default_rng(0)
+    x = rng.random((rows, 2))
+    y = np.sin(9.0 * x[:, 0])
+    few = slice(0, 2000)
+    regard.pool(x[few], x[few], y[few], Gaussian(W), engine="tiled")
+    alone = timed(lambda: regard.pool(x, x, y, Gaussian(W), engine="tiled"))
+    truth = regard.pool(x[:1000], x, y, Gaussian(W), engine="tiled").output
+    found = [{"who": f"one process, {cores()} threads", "seconds": alone, "ratio": 1.0}]
+    chunks = rows // 8
+    # Every pair of chunks is wanted here, so keys are not in any order.
+    key, value = da.from_array(x, chunks=(chunks, 2)), da.from_array(y, chunks=chunks)
+    for count in (1, 2, 4):
+        with workers(count) as client:
+            keys, values = client.persist([key, value])
+            client.run(lambda: None)
+            before = sent(client)
+            plan = regard.explain_plan(keys, keys, values, Gaussian(W), engine="tiled")
+            lazy = regard.pool(keys, keys, values, Gaussian(W), engine="tiled").output
+            answer = lazy.compute()
+            moved = sent(client) - before
+            seconds = timed(lambda: regard.pool(keys, keys, values, Gaussian(W), engine="tiled").output.compute())  # noqa: B023
+            error = float(np.abs(answer[:1000] - truth).max())
+        found.append(
+            {
+                "who": f"{count} workers" if count > 1 else "1 worker",
+                "seconds": seconds,
+                "ratio": seconds / alone,
+                "error": error,
+                "moved": moved,
+                "expected": plan.moved,
+                "pairs": plan.pairs,
+            }
+        )
+        print(found[-1], flush=True)
+    return found
+
+
+def many_keys(keys: int, queries: int) -> dict[str, Any]:
+    """So many keys and queries in the plane, the engine of each pair as the planner chooses."""
+    with workers(2) as client, Memory() as memory:
+        rng = da.random.default_rng(1)
+        key = rng.random((keys, 2), chunks=(keys // 20, 2))
+        value = da.sin(9.0 * key[:, 0])
+        query = rng.random((queries, 2), chunks=(queries // 2, 2))
+        key, value, query = client.persist([key, value, query])
+        start = perf_counter()
+        plan = regard.explain_plan(query, key, value, Gaussian(W))
+        before = sent(client)
+        answer = regard.pool(query, key, value, Gaussian(W)).output.compute()
+        seconds = perf_counter() - start
+        moved = sent(client) - before
+    assert np.isfinite(answer).all()
+    return {
+        "seconds": seconds,
+        "memory": memory.most,
+        "moved": moved,
+        "expected": plan.moved,
+        "pairs": plan.pairs,
+        "engines": dict(plan.engines),
+    }
+
+
+def leave_one_out(rows: int) -> dict[str, Any]:
+    """The criterion of so many rows and its gradient."""
+    rng = np.random.default_rng(2)
+    x = rng.random((rows, 3))
+    y = np.sin(9.0 * x[:, 0]) + 0.1 * rng.normal(size=rows)
+    w = np.array([20.0, 20.0, 20.0])
+    here = Objective.of(x, y, engine="tiled")
+    alone = timed(lambda: here(w, gradient=True), 1)
+    whole = here(w, gradient=True)
+    with workers(2):
+        chunks = rows // 4
+        parts = da.from_array(x, chunks=(chunks, 3)), da.from_array(y, chunks=chunks)
+        (table_,) = examined(rows_of("X", *parts))
+        there, power = objective_of(table_, kernel="gaussian", degree=0, engine="tiled")
+        scaled = np.ldexp(w, power)
+        seconds = timed(lambda: there(scaled, gradient=True), 1)
+        found = there(scaled, gradient=True)
+    return {"alone": alone, "cluster": seconds, "difference": abs(found.value - whole.value) / whole.value}
+
+
+def constants() -> dict[str, float]:
+    """What one task, one byte and one merged state cost."""
+    from regard.chunks.states import joined
+    from regard.folds import fold
+    from regard.problem import build
+
+    with workers(2) as client:
+        futures = client.map(_nothing, range(2000), pure=False)
+        start = perf_counter()
+        client.gather(futures)
+        futures = client.map(_nothing, range(4000), pure=False)
+        task = timed(lambda: client.gather(client.map(_nothing, range(2000), pure=False))) / 2000
+        names = list(client.scheduler_info()["workers"])
+        big = client.submit(np.ones, 2**25, workers=[names[0]], pure=False)
+        big.result()
+        start = perf_counter()
+        client.submit(len, big, workers=[names[1]], pure=False).result()
+        byte = (perf_counter() - start) / 2**28
+    rng = np.random.default_rng(3)
+    q = rng.random((100_000, 2))
+    state = fold(build(q, q[:100], q[:100, :1], Gaussian(W)))
+    merged = timed(lambda: joined(state, state)) / len(q)
+    return {"task": task, "byte": byte, "merge": merged}
+
+
+def _nothing(number: int) -> int:
+    return number
+
+
+def imagined(found: dict[str, Any]) -> list[list[str]]:
+    """Seconds of each part on a hundred machines, by what was measured here."""
+    rate = found["pairs_per_second_and_core"]
+    cost, rows = found["constants"], []
+    machines_cores = MACHINES * CORES_EACH
+    chunk = 10**6
+    for name, near in (("every pair", 1.0), ("one chunk in fifty is near", 0.02)):
+        blocks, asked = ROWS // chunk, max(1, ASKED // 10**5)
+        pairs = near * blocks * asked
+        computing = near * ROWS * ASKED / rate / machines_cores
+        states = pairs * (ASKED / asked) * 32.0
+        moving = states / (MACHINES * NETWORK)
+        merging = pairs * (ASKED / asked) * cost["merge"] / machines_cores
+        scheduling = 2.0 * pairs * cost["task"]
+        cells = [
+            f"{pairs:,.0f}",
+            *(f"{x:,.1f}" for x in (computing, moving, merging, scheduling)),
+            f"{states / 1e9:,.0f}",
+        ]
+        rows.append([name, *cells])
+    return rows
+
+
+def told(machine: dict[str, Any], found: dict[str, Any]) -> str:
+    brute = [
+        [
+            row["who"],
+            f"{row['seconds']:.1f}",
+            f"{row['ratio']:.2f}",
+            *(f"{row[key] / 1e6:.1f}" if key in row else "" for key in ("moved", "expected")),
+            f"{row['error']:.0e}" if "error" in row else "",
+        ]
+        for row in found["brute_force"]
+    ]
+    many, left_out, cost = found["many_keys"], found["leave_one_out"], found["constants"]
+    return "\n\n".join(
+        [
+            "# A cluster of processes on one machine",
+            describe(machine),
+            f"Every pair of {found['rows']:,} rows (d = 2, Gaussian, tiled engine, chunks of {found['rows'] // 8:,}), "
+            f"medians of {RUNS}. The machine has {cores()} cores: with more workers than that they share them.",
+            table(["who", "seconds", "beside one process", "MB moved", "expected", "largest difference"], brute),
+            f"{found['keys']:,} keys × {found['queries']:,} queries (d = 2, engines as planned: {many['engines']}), 2 "
+            f"workers: {many['seconds']:.1f} s, {many['memory'] / 1e9:.2f} GB in all processes together, "
+            f"{many['moved'] / 1e6:.1f} MB moved ({many['expected'] / 1e6:.1f} expected), "
+            f"{many['pairs']} pairs of chunks.",
+            f"Leave-one-out with gradient of {found['loo_rows']:,} rows (d = 3, every pair): one process "
+            f"{left_out['alone']:.1f} s, 2 workers {left_out['cluster']:.1f} s, criteria differ by "
+            f"{left_out['difference']:.0e}.",
+            f"Constants: {1e3 * cost['task']:.2f} ms a task, {1e9 * cost['byte']:.2f} ns a byte between workers "
+            f"(loopback), {1e9 * cost['merge']:.0f} ns a merged state of one query, "
+            f"{found['pairs_per_second_and_core'] / 1e9:.2f}·10⁹ pairs a second and core.",
+            f"By these constants, {ROWS:,} keys in chunks of a million and {ASKED:,} queries in chunks of 100,000 on "
+            f"{MACHINES} machines of {CORES_EACH} cores, {NETWORK / 1e9:.2f} GB/s each; seconds of every part:",
+            table(
+                ["", "pairs of chunks", "computing", "moving", "merging", "scheduling", "GB of states"], imagined(found)
+            ),
+        ]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--keys", type=int, default=10_000_000)
+    parser.add_argument("--queries", type=int, default=100_000)
+    parser.add_argument("--loo-rows", type=int, default=40_000)
+    given = parser.parse_args()
+    os.environ.setdefault("PYTHONWARNINGS", "ignore")
+    machine = facts()
+    found: dict[str, Any] = {
+        "rows": given.rows,
+        "keys": given.keys,
+        "queries": given.queries,
+        "loo_rows": given.loo_rows,
+    }
+    found["brute_force"] = brute_force(given.rows)
+    found["pairs_per_second_and_core"] = given.rows**2 / found["brute_force"][0]["seconds"] / cores()
+    found["many_keys"] = many_keys(given.keys, given.queries)
+    print(found["many_keys"], flush=True)
+    found["leave_one_out"] = leave_one_out(given.loo_rows)
+    found["constants"] = constants()
+    text = told(machine, found)
+    print(text)
+    save("cluster", {"machine": machine, **found}, text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""Running tasks where dask runs them, and saying plainly what went wrong there.
+
+With a ``distributed.Client`` in this process its cluster does the work, otherwise dask's own threads. Tasks are pure
+and everything they need is in their graph: a worker that dies is made up for by computing its part again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import uuid4
+
+# Seconds between looks at the scheduler, and how long it, or every worker, may be away.
+POLL, PATIENCE, NOBODY = 1.0, 15.0, 60.0
+
+
+class ClusterError(RuntimeError):
+    """The cluster could not do the work: its scheduler is gone, a task killed its workers, data was lost."""
+
+
+def require_dask() -> Any:
+    """The module ``dask``, or an error that says how to get it."""
+    try:
+        import dask
+    except ModuleNotFoundError as missing:
+        raise ModuleNotFoundError(
+            "this needs dask, which is not installed; pip install 'regard[dask]' brings it", name="dask"
+        ) from missing
+    return dask
+
+
+def tasks_of(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes delayed calls of a pure function, by names that a dashboard can show: ``regard-name-…``.
+
+    The first argument of each is its place, one or more numbers that no other call has.
+    """
+    require_dask()
+    from dask.delayed import delayed
+
+    made: Any = delayed(function, pure=False)
+    token = uuid4().hex
+
+    def task(place: tuple[int, ...], *arguments: Any, **options: Any) -> Any:
+        key = "-".join([f"regard-{name}-{token}", *map(str, place)])
+        return made(*arguments, **options, dask_key_name=key)
+
+    return task
+
+
+def compute(tasks: Sequence[Any]) -> list[Any]:
+    """The results of delayed tasks, in their order.
+
+    Raises what a task raises, or ClusterError. Ctrl-C gives up what has not begun.
+    """
+    dask = require_dask()
+    client = _client(tasks)
+    with warnings.catch_warnings():
+        # Arrays given by value are meant to travel with the graph: so they can always be made again.
+        warnings.filterwarnings("ignore", message="Sending large graph")
+        if client is None:
+            return list(dask.compute(*tasks))
+        return _computed(client, list(tasks))
+
+
+def persisted(tasks: Sequence[Any]) -> list[Any]:
+    """The same tasks with their results kept where they are computed; lost ones are computed again."""
+    dask = require_dask()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sending large graph")
+        return list(dask.persist(*tasks))
+
+
+def workers() -> int:
+    """How many machines, or processes, hold the data."""
+    client = _client(())
+    return 1 if client is None else max(1, len(client.ncores()))
+
+
+def cores() -> int:
+    """How many tasks can run at once."""
+    client = _client(())
+    if client is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, int(sum(client.ncores().values())))
+
+
+def _client(tasks: Sequence[Any]) -> Any:
+    """The client that dask would use; None: dask's own threads, or whatever else the user configured."""
+    from dask.base import get_scheduler
+
+    owner = getattr(get_scheduler(collections=list(tasks)), "__self__", None)
+    return owner if hasattr(owner, "scheduler_info") else None
+
+
+def _computed(client: Any, tasks: list[Any]) -> list[Any]:
+    from distributed import CancelledError
+    from distributed.comm.core import CommClosedError
+    from distributed.scheduler import KilledWorker
+
+    futures = client.compute(tasks)
+    try:
+        _watch(client, futures)
+        return list(client.gather(futures))
+    except KilledWorker as reason:
+        raise ClusterError(
+            f"a task was given up after {reason.allowed_failures + 1} workers died of it, "
+            "most likely for lack of memory: use smaller chunks, or workers with more memory"
+        ) from reason
+    except (CancelledError, CommClosedError) as reason:
+        raise ClusterError(f"the cluster lost what it was asked for: {reason}") from reason
+    except BaseException:
+        if client.status == "running":
+            client.cancel(futures)
+        raise
+
+
+def _watch(client: Any, futures: list[Any]) -> None:
+    """Wait until all are done or one has failed; raise where nobody is left who could do it."""
+    from distributed import wait
+
+    pending, heard, seen = list(futures), time.monotonic(), time.monotonic()
+    while pending:
+        try:
+            done, rest = wait(pending, timeout=POLL, return_when="FIRST_COMPLETED")
+            pending = list(rest)
+            if any(future.status != "finished" for future in done):
+                return
+        except TimeoutError:
+            pass
+        now = time.monotonic()
+        heard = now if client.status == "running" else heard
+        if now - heard > PATIENCE:
+            raise ClusterError(f"the scheduler at {client.scheduler.address} has been gone for {PATIENCE:g} seconds")
+        if now - seen > POLL and client.status == "running":
+            seen = now if client.ncores() else seen
+            if now - seen > NOBODY:
+                raise ClusterError(f"the cluster has had no worker for {NOBODY:g} seconds")

@@ -1,0 +1,254 @@
+"""Estimators whose training rows lie on a cluster: ``fit`` of dask arrays and dataframes.
+
+Rows are checked where they are, and stay there. With few of them the whole of ``fit`` runs on one worker; with many the
+bandwidth is learned by map and reduce (``bandwidth.chunked``). What comes back is what was learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import wraps
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+
+from regard.arrays import is_chunked
+from regard.bandwidth import CRITERIA, RULES, Width, resolve
+from regard.bandwidth.chunked_heads import learn_heads_chunks
+from regard.bandwidth.chunked_rows import objective_of
+from regard.bandwidth.chunked_search import learn_chunks
+from regard.bandwidth.losses import SquaredError
+from regard.bandwidth.units import unscaled
+from regard.chunks.pooling import as_array
+from regard.chunks.rows import Block, Rows, examined, rows_of
+from regard.cluster import compute, tasks_of
+from regard.estimators.callbacks import watched
+
+Array = NDArray[Any]
+
+# Up to so many rows one worker learns from all of them, as one machine would.
+SMALL = 20_000
+
+
+def anywhere(fit: Callable[..., Any]) -> Callable[..., Any]:
+    """``fit`` that takes arrays and dataframes of dask as well: rows are learned from where they are."""
+
+    @wraps(fit)
+    def fitted(self: Any, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Any:
+        if any(is_chunked(one) for one in (X, y, sample_weight, groups)):
+            return fit_on_cluster(self, X, y, sample_weight, groups)
+        options = {} if groups is None else {"groups": groups}
+        return fit(self, X, y, sample_weight, **options)
+
+    return fitted
+
+
+def fit_on_cluster(model: Any, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Any:
+    """``fit`` of a regressor or classifier whose rows are of dask; nothing but what is learned comes here."""
+    model._check_parameters()
+    _check_clustered(model)
+    labelled = hasattr(model, "predict_proba")
+    if y is None:
+        raise ValueError(f"This {type(model).__name__} estimator requires y to be passed, but the target y is None")
+    rows = rows_of("X", X, y, sample_weight, groups, called=("y", "sample_weight", "groups"))
+    if labelled:
+        rows, model.classes_ = _numbered(rows)
+    if groups is not None:
+        rows = _grouped(rows)
+    (rows,) = examined(rows)
+    counted = sum(fact.counted for fact in rows.facts)
+    if not rows.size:
+        raise ValueError(f"X must have at least one row, got shape (0, {rows.width})")
+    if not counted:
+        raise ValueError("sample_weight is zero for every row: nobody is left to attend to")
+    _name_features(model, X, rows)
+    _forget(model)
+    if hasattr(model, "_learn"):
+        _learn(model, rows, counted, groups is not None, len(model.classes_) if labelled else 0)
+    _remember(model, rows)
+    return model
+
+
+def _check_clustered(model: Any) -> None:
+    name = type(model).__name__
+    bandwidth, kernel = getattr(model, "bandwidth", None), getattr(model, "kernel", None)
+    if isinstance(bandwidth, str) and bandwidth == "adaptive":
+        raise ValueError("bandwidth='adaptive' needs every row at hand; on a cluster use 'loo' or a number")
+    if kernel is not None and not isinstance(kernel, str):
+        raise ValueError(f"kernels of columns are for tables in memory; on a cluster {name} takes one kernel")
+    if getattr(model, "missing", "refuse") == "ignore":
+        raise ValueError("missing='ignore' is for tables in memory; on a cluster fill or drop the gaps first")
+    if getattr(model, "calibrate", False):
+        raise ValueError("calibrate=True looks at left-out probabilities in memory; on a cluster leave it out")
+
+
+def _name_features(model: Any, X: Any, rows: Rows) -> None:
+    model.__dict__.pop("feature_names_in_", None)
+    model.n_features_in_ = rows.width
+    names = list(getattr(X, "columns", ()))
+    if names and all(isinstance(name, str) for name in names):
+        model.feature_names_in_ = np.array(names, object)
+
+
+def _forget(model: Any) -> None:
+    """What an earlier ``fit`` learned."""
+    kept = ("classes_", "n_features_in_", "feature_names_in_")
+    for name in [name for name in vars(model) if name.endswith("_") and name not in kept and name[0] != "_"]:
+        del model.__dict__[name]
+
+
+def _remember(model: Any, rows: Rows) -> None:
+    model._remember(*_arrays(rows, model))
+    model._rows = rows
+
+
+def _arrays(rows: Rows, model: Any) -> tuple[Any, Any, Any]:
+    """The rows as lazy arrays: keys, values and weights."""
+    field = tasks_of("field", _field)
+
+    def array(at: int, shape: tuple[int, ...], dtype: Any) -> Any:
+        parts = [field((at, number), block, at) for number, block in enumerate(rows.blocks)]
+        return as_array(parts, rows.lengths, shape, dtype)
+
+    labels = hasattr(model, "classes_")
+    value = array(1, () if labels or rows.single else (rows.columns,), np.int64 if labels else rows.dtype)
+    weight = array(2, (), np.int64 if rows.repeats else np.float64) if rows.weighted else None
+    return array(0, (rows.width,), rows.dtype), value, weight
+
+
+def _field(block: Block, at: int) -> Array:
+    return np.asarray(block[at])
+
+
+def _numbered(rows: Rows) -> tuple[Rows, Array]:
+    """Rows whose y are numbers of classes, and the classes."""
+    found = compute([tasks_of("classes", _classes)((at,), block) for at, block in enumerate(rows.blocks)])
+    present = [each for each in found if len(each)]
+    if not present:
+        raise ValueError("X and y must have at least one row with a weight")
+    classes = np.unique(np.concatenate(present))
+    return _mapped(rows, "number", _number, classes), classes
+
+
+def _grouped(rows: Rows) -> Rows:
+    """Rows whose labels are numbers of groups."""
+    found = compute([tasks_of("groups", _groups)((at,), block) for at, block in enumerate(rows.blocks)])
+    names = np.unique(np.concatenate([each for each in found if len(each)] or [np.zeros(0)]))
+    return _mapped(rows, "group", _group, names)
+
+
+def _mapped(rows: Rows, name: str, function: Callable[..., Block], *arguments: Any) -> Rows:
+    task = tasks_of(name, function)
+    return replace(rows, blocks=tuple(task((at,), block, *arguments) for at, block in enumerate(rows.blocks)))
+
+
+def _classes(block: Block) -> Array:
+    assert block.value is not None
+    if block.value.ndim > 1 or block.value.dtype.kind not in "OUSTiub":
+        raise ValueError(f"y must hold labels, text or whole numbers, got dtype {block.value.dtype}")
+    return np.unique(block.value if block.weight is None else block.value[block.weight > 0])
+
+
+def _number(block: Block, classes: Array) -> Block:
+    assert block.value is not None
+    return block._replace(value=np.minimum(np.searchsorted(classes, block.value), len(classes) - 1))
+
+
+def _groups(block: Block) -> Array:
+    assert block.labels is not None
+    return np.unique(block.labels)
+
+
+def _group(block: Block, names: Array) -> Block:
+    assert block.labels is not None
+    return block._replace(labels=np.searchsorted(names, block.labels))
+
+
+def _learn(model: Any, rows: Rows, counted: int, grouped: bool, classes: int) -> None:
+    heads, bandwidth = not hasattr(model, "bandwidth"), getattr(model, "bandwidth", "loo")
+    if not isinstance(bandwidth, str):
+        if grouped:
+            raise ValueError("groups are for learning: they need bandwidth='loo'")
+        model._remember_width(resolve(bandwidth, np.empty((0, rows.width)), kernel=model._kernel))
+        return
+    if counted <= SMALL or bandwidth in (*RULES, "plugin"):
+        (learned,) = compute([tasks_of("fit", fit_whole)((0,), clone(model), list(rows.blocks), grouped)])
+        vars(model).update(learned)
+        return
+    if bandwidth in CRITERIA and bandwidth != "loo":
+        raise ValueError(
+            f"bandwidth={bandwidth!r} is learned on a cluster up to {SMALL:,} rows, and X has {counted:,}; use 'loo'"
+        )
+    options: dict[str, Any] = {"degree": model._DEGREE, "classes": classes, "repeats": rows.repeats, "grouped": grouped}
+    with watched(model) as progress:
+        if heads:
+            found = learn_heads_chunks(rows, seed=_seed(model), engine=model._engine, progress=progress, **options)
+            model.heads_, model.scaling_, model.search_, model.loo_score_ = found
+        else:
+            _learn_width(model, rows, options, progress)
+
+
+def _learn_width(model: Any, rows: Rows, options: dict[str, Any], progress: Any) -> None:
+    """A bandwidth, by map and reduce."""
+    if model.optimizer == "sgd":
+        raise ValueError(f"optimizer='sgd' is the notes' recipe, on a cluster for at most {SMALL:,} rows; use 'lbfgs'")
+    loss = getattr(model, "loss", "squared")
+    objective, power = objective_of(
+        rows, kernel=model._kernel, engine=model._engine, loss=loss, common=model.metric == "scalar", **options
+    )
+    ridge = model._ridge_to_learn()
+    search = learn_chunks(objective, model.metric, ridge=ridge, seed=_seed(model), progress=progress)
+    if isinstance(objective.loss, SquaredError):
+        plain = SquaredError(objective.loss.columns, objective.loss.centre, objective.loss.scale)
+        value = search.value / objective.loss.unit
+        if loss != "squared":
+            value = replace(objective, loss=plain)(search.w, search.ridge).value
+        model.loo_score_ = 1.0 - value
+    else:
+        model.loo_score_ = -search.value
+    answers = _spread(search.answer, rows)
+    model.loo_predictions_ = answers[:, 0] if rows.single and not options["classes"] else answers
+    model.search_ = search._replace(answer=answers)
+    w = search.w if search.w.ndim else float(search.w)
+    with np.errstate(divide="ignore"):
+        bandwidth = None if search.w.ndim == 2 else 1.0 / search.w
+    width = unscaled(Width(bandwidth, w, search.ridge, model.search_), power)
+    assert width.search is not None
+    model.search_ = width.search
+    model._remember_width(width)
+
+
+def _seed(model: Any) -> int:
+    state = model.random_state
+    return 0 if state is None else int(check_random_state(state).randint(2**31))
+
+
+def _spread(answer: Any, rows: Rows) -> Any:
+    """Lazy answers of rows that have a weight, with NaN for the others between them."""
+    if not rows.weighted:
+        return answer
+    parts = np.asarray(answer.to_delayed()).ravel()
+    task = tasks_of("answer", _in_place)
+    made = [task((at,), part, block) for at, (part, block) in enumerate(zip(parts, rows.blocks, strict=True))]
+    return as_array(made, rows.lengths, (answer.shape[1],), np.dtype(np.float64))
+
+
+def _in_place(answer: Array, block: Block) -> Array:
+    assert block.weight is not None
+    out = np.full((len(block.key), answer.shape[1]), np.nan)
+    out[block.weight > 0] = answer
+    return out
+
+
+def fit_whole(model: Any, blocks: Sequence[Block], grouped: bool) -> dict[str, Any]:
+    """What an estimator learns from all rows, on one worker."""
+    key, value, weight, labels = (
+        None if each[0] is None else np.concatenate(each) for each in zip(*blocks, strict=True)
+    )
+    model.fit(key, value, sample_weight=weight, groups=labels if grouped else None)
+    rows = ("key_", "value_", "sample_weight_", "classes_", "n_features_in_")
+    return {name: found for name, found in vars(model).items() if name.endswith("_") and name not in rows}

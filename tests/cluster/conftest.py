@@ -1,0 +1,49 @@
+"""A small cluster of processes on this machine, listening on loopback only."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+
+
+@contextmanager
+def small_cluster():
+    from distributed import Client, LocalCluster
+
+    # Without an address of its own dask's web server listens to everybody.
+    options = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
+    with LocalCluster(n_workers=2, threads_per_worker=1, **options) as cluster, Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def client():
+    with small_cluster() as client:
+        yield client
+
+
+@pytest.fixture
+def fresh():
+    """A cluster of its own, for it will be hurt."""
+    with small_cluster() as client:
+        yield client
+
+
+@pytest.fixture
+def on_cluster(client):
+    """What a test computes is computed by the cluster."""
+    with client.as_current():
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(request):
+    """Tasks of tests outside the group ``cluster`` run one after another, right here."""
+    if request.node.get_closest_marker("xdist_group") is not None:
+        yield
+        return
+    import dask
+
+    with dask.config.set(scheduler="synchronous"):
+        yield

@@ -1,0 +1,174 @@
+"""A cluster that breaks: killed workers change nothing but time, and what cannot succeed says so, soon."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import dask.array as da
+import numpy as np
+import pytest
+from dask import delayed
+
+import regard
+from cuts import cut
+from regard import cluster as running
+from regard.cluster import ClusterError
+from regard.scores import Gaussian
+
+pytestmark = [pytest.mark.xdist_group("cluster")]
+FULL = bool(os.environ.get("REGARD_SOAK"))
+KILLS = 50 if FULL else 5
+# No run may take longer: a hang is a failure.
+LONGEST = 120.0
+
+RNG = np.random.default_rng(4)
+X = RNG.normal(size=(3000, 2))
+Y = np.sin(2.0 * X[:, 0]) + 0.1 * RNG.normal(size=3000)
+
+
+def slowly(block, seconds=0.05):
+    """A block that takes its time, so that a kill finds somebody at work."""
+    time.sleep(seconds)
+    return block
+
+
+def slow(array, chunks):
+    lazy = da.from_array(array, chunks=(chunks, *array.shape[1:]), name=False)
+    return lazy.map_blocks(slowly, dtype=array.dtype)
+
+
+def kill_one(client, after):
+    """SIGKILL a random worker after some seconds."""
+
+    def strike():
+        time.sleep(after)
+        os.kill(random.choice(pids), signal.SIGKILL)
+
+    pids = list(client.run(os.getpid).values())
+    thread = threading.Thread(target=strike)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("run", range(KILLS))
+def test_killed_workers_change_nothing_but_time(run, fresh):
+    """A random worker dies at a random moment of a fit or a predict; the answer is right all the same."""
+    start = time.monotonic()
+    strike = kill_one(fresh, random.Random(run).uniform(0.0, 0.8))
+    if run % 2:
+        rows = 600
+        model = regard.NadarayaWatsonRegressor(metric="scalar")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("regard.estimators.clustered.SMALL", 0)
+            model.fit(slow(X[:rows], 300), slow(Y[:rows], 300))
+        here = regard.NadarayaWatsonRegressor(metric="scalar").fit(X[:rows], Y[:rows])
+        assert np.allclose(model.bandwidth_, here.bandwidth_, rtol=1e-5)
+    else:
+        model = regard.NadarayaWatsonRegressor(bandwidth=0.2).fit(slow(X, 500), slow(Y, 500))
+        got = model.predict(slow(X[:500], 100)).compute()
+        truth = regard.NadarayaWatsonRegressor(bandwidth=0.2).fit(X, Y).predict(X[:500])
+        assert np.allclose(got, truth, rtol=1e-9)
+    strike.join()
+    assert time.monotonic() - start < LONGEST
+
+
+def die(block):
+    os._exit(1)
+
+
+def test_a_task_that_kills_every_worker_is_given_up(fresh):
+    key = da.from_array(X, chunks=(1000, 2), name=False).map_blocks(die, dtype=float, meta=X[:0])
+    with pytest.raises(ClusterError, match=r"given up after . workers died of it, most likely for lack of memory"):
+        regard.pool(X[:10], key, da.from_array(Y, chunks=1000), Gaussian())
+
+
+def fail(block):
+    raise ZeroDivisionError("the disk of this block is broken")
+
+
+def test_a_task_that_cannot_succeed_fails_with_its_cause(on_cluster):
+    key = da.from_array(X, chunks=(1000, 2), name=False).map_blocks(fail, dtype=float, meta=X[:0])
+    with pytest.raises(ZeroDivisionError, match="the disk of this block is broken"):
+        regard.pool(X[:10], key, da.from_array(Y, chunks=1000), Gaussian())
+
+
+def test_scattered_data_that_is_lost_is_an_error(fresh):
+    """Nobody can make again what was only ever sent to one worker."""
+    (worker, *_) = fresh.scheduler_info()["workers"]
+    future = fresh.scatter(X, workers=[worker], broadcast=False)
+    key = da.from_delayed(delayed(np.asarray)(future), X.shape, dtype=float)
+    pids = fresh.run(os.getpid)
+    os.kill(pids[worker], signal.SIGKILL)
+    time.sleep(0.5)
+    start = time.monotonic()
+    with pytest.raises(ClusterError, match="lost"):
+        regard.pool(X[:10], key, Y, Gaussian())
+    assert time.monotonic() - start < LONGEST
+
+
+SCHEDULER = """
+import asyncio, sys
+from distributed import Scheduler
+async def main():
+    async with Scheduler(host="127.0.0.1", port=0, dashboard=False, dashboard_address="127.0.0.1:0") as scheduler:
+        print(scheduler.address, flush=True)
+        await scheduler.finished()
+asyncio.run(main())
+"""
+WORKER = """
+import asyncio, sys
+from distributed import Worker
+async def main():
+    async with Worker(sys.argv[1], host="127.0.0.1", nthreads=1, dashboard=False) as worker:
+        print("ready", flush=True)
+        await worker.finished()
+asyncio.run(main())
+"""
+
+
+def test_the_death_of_the_scheduler_is_a_prompt_error(monkeypatch):
+    from distributed import Client
+
+    monkeypatch.setattr(running, "PATIENCE", 2.0)
+    run = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen([sys.executable, "-c", SCHEDULER], **run) as scheduler:
+        address = scheduler.stdout.readline().strip()
+        with subprocess.Popen([sys.executable, "-c", WORKER, address], **run) as worker:
+            worker.stdout.readline()
+            client = Client(address)
+            threading.Timer(0.7, scheduler.kill).start()
+            start = time.monotonic()
+            key = da.from_array(X, chunks=(100, 2), name=False).map_blocks(slowly, seconds=0.3, dtype=float)
+            gone = pytest.raises(ClusterError, match=r"the scheduler at .* has been gone|lost")
+            with client.as_current(), gone:
+                regard.pool(X[:10], key, cut(Y, "one").rechunk(100), Gaussian())
+            assert time.monotonic() - start < 60.0
+            client.close(timeout=1)
+            worker.kill()
+
+
+def test_listening_on_loopback_only(client):
+    """Every socket that the tests' cluster listens on, its web servers included."""
+    import psutil
+
+    pids = [os.getpid(), *client.run(os.getpid).values()]
+    ports = [one for pid in pids for one in psutil.Process(pid).net_connections("tcp") if one.status == "LISTEN"]
+    assert ports
+    assert {one.laddr.ip for one in ports} == {"127.0.0.1"}
+
+
+def test_memory_is_that_of_chunks(fresh):
+    """Keys of 80 MB and all pairs of them pass through workers that never hold more than some chunks."""
+    key = da.random.default_rng(0).normal(size=(5_000_000, 2), chunks=(250_000, 2))
+    got = regard.pool(np.zeros((100, 2)), key, key[:, 0], Gaussian(3.0))
+    assert np.isfinite(got.output).all()
+    import psutil
+
+    most = [psutil.Process(pid).memory_info().rss for pid in fresh.run(os.getpid).values()]
+    assert max(most) < 1e9

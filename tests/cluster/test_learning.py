@@ -1,0 +1,191 @@
+"""Learning on a cluster: the leave-one-out criterion by map and reduce, and the searches over it."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import regard
+from cuts import cut
+from regard.bandwidth import many
+from regard.bandwidth.chunked_rows import objective_of
+from regard.bandwidth.objective import Objective
+from regard.chunks.rows import examined, rows_of
+from regard.estimators import clustered
+
+RNG = np.random.default_rng(2)
+# Beyond 512 rows a search does not look for further valleys: some tens of evaluations instead of hundreds.
+N = 520
+X = RNG.normal(size=(N, 2)) * [1.0, 10.0] + [0.0, 100.0]
+Y = np.sin(2.0 * X[:, 0]) + 0.2 * RNG.normal(size=N)
+NUMBERS = (Y > 0).astype(int) + (Y > 0.5)
+WEIGHTS = {"none": None, "repetitions": RNG.integers(0, 4, N), "importances": RNG.random(N) * (RNG.random(N) < 0.8)}
+GROUPS = RNG.integers(0, 12, N)
+W = np.array([1.7, 0.09])
+
+
+def pair(kernel, degree, weights, kind, groups):
+    """The criterion of one machine, that of chunks, and the powers of two between them."""
+    weight, target = WEIGHTS[weights], NUMBERS if kind == "classes" else Y
+    loss = "absolute" if kind == "absolute" else "squared"
+    common = {"kernel": kernel, "degree": degree, "loss": loss}
+    here = Objective.of(
+        X, target, sample_weight=weight, groups=groups, classes=3 if kind == "classes" else None, **common
+    )
+    parts = [None if part is None else cut(part, "ragged") for part in (X, target, weight, groups)]
+    (rows,) = examined(rows_of("X", *parts, called=("y", "sample_weight", "groups")))
+    options = {"classes": 3 if kind == "classes" else 0, "repeats": weights == "repetitions"}
+    there, power = objective_of(rows, grouped=groups is not None, **options, **common)
+    return here, there, power
+
+
+CASES = [
+    (kernel, degree, weights, kind, groups)
+    for kernel, degree, weights, kind, groups in product(
+        ("gaussian", "laplace", "epanechnikov"), (0, 1), WEIGHTS, ("squared", "absolute", "classes"), (False, True)
+    )
+    if not (degree and kind == "classes")
+]
+
+
+@pytest.mark.parametrize(("kernel", "degree", "weights", "kind", "groups"), CASES)
+def test_the_criterion_and_its_gradient(kernel, degree, weights, kind, groups):
+    here, there, power = pair(kernel, degree, weights, kind, GROUPS if groups else None)
+    for ridge in (0.0, 0.1) if degree else (0.0,):
+        a, b = here(W, ridge, gradient=True), there(np.ldexp(W, power), ridge, gradient=True)
+        assert b.value == pytest.approx(a.value, rel=1e-12)
+        assert np.allclose(np.ldexp(b.w, power), a.w, rtol=0, atol=1e-11 * np.abs(a.w).max())
+        assert b.log_ridge == pytest.approx(a.log_ridge, abs=1e-12)
+        assert b.empty == a.empty
+        assert np.allclose(b.answer.compute(), a.answer, rtol=1e-10, atol=1e-11)
+        assert np.allclose(np.ldexp(there.spread, power), here.spread, rtol=1e-12)
+        assert there.size == pytest.approx(here.size)
+
+
+@pytest.mark.parametrize("w", [np.asarray(0.3), np.array([[1.0, 0.2], [0.02, -0.1]])], ids=["scalar", "matrix"])
+@pytest.mark.parametrize("degree", [0, 1])
+def test_other_shapes_of_w(w, degree):
+    here, there, power = pair("gaussian", degree, "none", "squared", None)
+    power = power if w.ndim else np.full(2, power[0])
+    scaled = np.ldexp(w, power[:, None] if w.ndim == 2 else power[0])
+    if not w.ndim:
+        parts = [cut(X, "ragged"), cut(Y, "ragged")]
+        (rows,) = examined(rows_of("X", *parts, called=("y", "sample_weight", "groups")))
+        there, power = objective_of(rows, kernel="gaussian", degree=degree, common=True)
+        scaled = np.ldexp(w, power[0])
+    a, b = here(w, 0.05, gradient=True), there(scaled, 0.05, gradient=True)
+    assert b.value == pytest.approx(a.value, rel=1e-12)
+    back = np.ldexp(b.w, power[:, None] if w.ndim == 2 else power[0])
+    assert np.allclose(back, a.w, rtol=0, atol=1e-11 * np.abs(a.w).max())
+
+
+def test_looking_at_some_rows():
+    here, there, power = pair("gaussian", 0, "importances", "squared", None)
+    rows = np.arange(0, len(here.key), 7)
+    a, b = here.looking_at(rows)(W, gradient=True), there.looking_at(rows)(np.ldexp(W, power), gradient=True)
+    assert b.value == pytest.approx(a.value, rel=1e-12)
+    assert np.allclose(np.ldexp(b.w, power), a.w, rtol=1e-10)
+    assert np.allclose(b.answer.compute(), a.answer)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        regard.NadarayaWatsonRegressor(),
+        regard.NadarayaWatsonRegressor(metric="scalar"),
+        regard.NadarayaWatsonRegressor(kernel="laplace", metric="scalar"),
+        regard.NadarayaWatsonClassifier(),
+        regard.LocalLinearRegressor(ridge="loo", metric="scalar"),
+    ],
+    ids=str,
+)
+def test_the_learned_bandwidth_is_that_of_one_machine(model, monkeypatch):
+    """Every evaluation by map and reduce: the same criterion to 1e-9, the same bandwidth to 1e-5."""
+    monkeypatch.setattr(clustered, "SMALL", 0)
+    y = NUMBERS if hasattr(model, "predict_proba") else Y
+    here, there = clone(model).fit(X, y), clone(model).fit(cut(X, "halves"), cut(y, "halves"))
+    assert there.search_.value == pytest.approx(here.search_.value, rel=1e-9)
+    assert np.allclose(there.bandwidth_, here.bandwidth_, rtol=1e-5)
+    assert there.loo_score_ == pytest.approx(here.loo_score_, abs=1e-9)
+    assert np.allclose(there.loo_predictions_.compute(), here.loo_predictions_, atol=1e-6)
+
+
+def test_rows_without_weight_have_no_left_out_answer(monkeypatch):
+    monkeypatch.setattr(clustered, "SMALL", 0)
+    weight = WEIGHTS["importances"]
+    model = regard.NadarayaWatsonRegressor(metric="scalar")
+    model.fit(cut(X, "halves"), cut(Y, "halves"), cut(weight, "halves"))
+    assert np.array_equal(np.isnan(model.loo_predictions_.compute()), weight == 0.0)
+
+
+def many_rows(n, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.random((n, 1))
+    return x, np.sin(9.0 * x[:, 0]) + 0.3 * rng.normal(size=n)
+
+
+def test_many_rows_are_refined_to_the_exact_optimum():
+    """Beyond 20,000 rows in one dimension a bag says where to begin, and all rows where to end."""
+    x, y = many_rows(24_000)
+    here, there = regard.NadarayaWatsonRegressor().fit(x, y), regard.NadarayaWatsonRegressor()
+    there.fit(cut(x, "halves"), cut(y, "halves"))
+    assert there.search_.looked_at is None
+    assert there.search_.value == pytest.approx(here.search_.value, rel=1e-8)
+    assert np.allclose(there.bandwidth_, here.bandwidth_, rtol=1e-2)
+
+
+@pytest.mark.parametrize("route", ["batch", "bags"])
+def test_where_pairs_cannot_be_avoided_some_rows_are_looked_at(route, monkeypatch):
+    from regard.bandwidth import chunked_search
+
+    sizes = {
+        "BATCHED": 300,
+        "BATCH": 200,
+        "BAGGED": 500 if route == "batch" else 350,
+        "BAG": 300,
+        "ANSWERED": 300,
+        "QUICK": 0.0,
+    }
+    for name, size in {**sizes, "FIRST_BAG": 200}.items():
+        monkeypatch.setattr(chunked_search, name, size)
+        monkeypatch.setattr(many, name, size)
+    monkeypatch.setattr(clustered, "SMALL", 0)
+    x, y = many_rows(400)
+    exact = regard.NadarayaWatsonRegressor(bandwidth="loo").fit(x[:300], y[:300])
+    model = regard.NadarayaWatsonRegressor().fit(cut(x, "halves"), cut(y, "halves"))
+    assert model.search_.looked_at == (200 if route == "batch" else 800)
+    assert np.allclose(model.bandwidth_, exact.bandwidth_, rtol=0.5)
+    assert model.loo_predictions_.shape == (400,)
+
+
+def test_heads_from_a_bag_and_last_steps_by_map_and_reduce(monkeypatch):
+    monkeypatch.setattr(clustered, "SMALL", 0)
+    for model, y in ((regard.KernelRegressor(), Y), (regard.KernelClassifier(), NUMBERS)):
+        here, there = clone(model).fit(X, y), clone(model).fit(cut(X, "halves"), cut(y, "halves"))
+        assert there.loo_score_ == pytest.approx(here.loo_score_, abs=1e-3)
+        ask = "predict_proba" if hasattr(model, "predict_proba") else "predict"
+        assert np.allclose(getattr(there, ask)(X[:9]), getattr(here, ask)(X[:9]), atol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (regard.NadarayaWatsonRegressor(bandwidth="gcv"), "bandwidth='gcv' is learned on a cluster up to 0 rows"),
+        (regard.NadarayaWatsonRegressor(optimizer="sgd"), "optimizer='sgd' is the notes' recipe"),
+    ],
+)
+def test_what_is_not_learned_from_many(model, message, monkeypatch):
+    monkeypatch.setattr(clustered, "SMALL", 0)
+    with pytest.raises(ValueError, match=message):
+        model.fit(cut(X, "halves"), cut(Y, "halves"))
+
+
+@pytest.mark.xdist_group("cluster")
+def test_on_a_cluster_of_processes(on_cluster, monkeypatch):
+    monkeypatch.setattr(clustered, "SMALL", 0)
+    here = regard.NadarayaWatsonRegressor(metric="scalar").fit(X, Y)
+    there = regard.NadarayaWatsonRegressor(metric="scalar").fit(cut(X, "halves"), cut(Y, "halves"))
+    assert np.allclose(there.bandwidth_, here.bandwidth_, rtol=1e-5)
