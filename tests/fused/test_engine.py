@@ -118,3 +118,26 @@ def test_without_a_device(monkeypatch):
         pytest.skip("there is a device")
     with pytest.raises(RuntimeError, match="needs a CUDA device"):
         pool([0.0], [1.0], [2.0], Gaussian(), engine="fused")
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 5, 12])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_large_tiles_keep_to_their_rows(d, dtype, monkeypatch):
+    """The tiles for many rows, on so few that the last of them is mostly empty: what it holds too much goes nowhere."""
+    from regard.engines import launch
+
+    monkeypatch.setattr(launch, "FEW_ROWS", 0)
+    inputs = make_inputs("plain", 300, 20, 1, d=d, dtype=dtype)
+    problem = build(*inputs[:3], Gaussian(1.0))
+    step = plan(problem.sketch(), "fused").steps[0]
+    expected, found = (engine.moments(problem, step).partial for engine in (reference, fused))
+    accuracy = 1e-5 if dtype == np.float32 else 1e-12
+    assert np.allclose(finish(found).output, finish(expected).output, rtol=accuracy, atol=accuracy)
+    adjoint = Adjoint(np.ones((300, 1)), np.ones((300, 1)), finish(expected).output)
+    want = frozenset({"w", "query", "value"})
+    there, here = (
+        e.pullback(problem, step, part, adjoint, want) for e, part in ((fused, found), (reference, expected))
+    )
+    for name in want:
+        a, b = flat(getattr(there, name)), flat(getattr(here, name))
+        assert np.allclose(a, b, rtol=0, atol=30 * accuracy * np.abs(b).max())

@@ -22,7 +22,7 @@ ADDITIVE_ALONE = 13
 # Features up to which their sums stay in registers.
 FEW_FEATURES = 16
 # Rows are filled up to a multiple of this: every tile divides it.
-ROW = 128
+ROW = 256
 # Hidden units that share a reciprocal, and log₂ of the exponentials whose products still fit: (2^15·2^15)⁴ = 2^120, and
 # (2^30·2^30)² as well.
 UNITS = 4
