@@ -10,11 +10,15 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any
 from uuid import uuid4
 
 # Seconds between looks at the scheduler, and how long it, or every worker, may be away.
 POLL, PATIENCE, NOBODY = 1.0, 15.0, 60.0
+# Pairs of rows from which on a GPU is faster than the way there.
+WORTH_A_GPU = 1 << 24
 
 
 class ClusterError(RuntimeError):
@@ -48,6 +52,21 @@ def tasks_of(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         return made(*arguments, **options, dask_key_name=key)
 
     return task
+
+
+def engine_here(engine: str, pairs: int) -> str:
+    """The engine of a pair of blocks on this worker: "auto" is the fused programs where a GPU has enough to do."""
+    return "fused" if engine == "auto" and pairs >= WORTH_A_GPU and _has_gpu() else engine
+
+
+@lru_cache
+def _has_gpu() -> bool:
+    # Torch takes seconds to import, and most workers have no use for it.
+    if not os.path.exists("/dev/nvidia0") or find_spec("torch") is None or find_spec("triton") is None:
+        return False
+    import torch
+
+    return bool(torch.cuda.is_available())
 
 
 def compute(tasks: Sequence[Any]) -> list[Any]:

@@ -91,7 +91,7 @@ def test_classifiers(name, weights):
 
 @pytest.mark.parametrize("keys", CUTS)
 @pytest.mark.parametrize("unknown", [False, True])
-def test_any_chunks(keys, unknown):
+def test_99_any_chunks(keys, unknown):
     model = regard.LocalLinearRegressor(bandwidth=H, tol=0.0)
     truth = clone(model).fit(X, Y).predict(Q)
     got = clone(model).fit(cut(X, keys, unknown=unknown), cut(Y, keys, unknown=unknown)).predict(cut(Q, "halves"))

@@ -57,7 +57,7 @@ def kill_one(client, after):
 
 
 @pytest.mark.parametrize("run", range(KILLS))
-def test_killed_workers_change_nothing_but_time(run, fresh):
+def test_96_killed_workers_change_nothing_but_time(run, fresh):
     """A random worker dies at a random moment of a fit or a predict; the answer is right all the same."""
     start = time.monotonic()
     strike = kill_one(fresh, random.Random(run).uniform(0.0, 0.8))
@@ -82,7 +82,7 @@ def die(block):
     os._exit(1)
 
 
-def test_a_task_that_kills_every_worker_is_given_up(fresh):
+def test_97_a_task_that_kills_every_worker_is_given_up(fresh):
     key = da.from_array(X, chunks=(1000, 2), name=False).map_blocks(die, dtype=float, meta=X[:0])
     with pytest.raises(ClusterError, match=r"given up after . workers died of it, most likely for lack of memory"):
         regard.pool(X[:10], key, da.from_array(Y, chunks=1000), Gaussian())
@@ -98,7 +98,7 @@ def test_a_task_that_cannot_succeed_fails_with_its_cause(on_cluster):
         regard.pool(X[:10], key, da.from_array(Y, chunks=1000), Gaussian())
 
 
-def test_scattered_data_that_is_lost_is_an_error(fresh):
+def test_98_scattered_data_that_is_lost_is_an_error(fresh):
     """Nobody can make again what was only ever sent to one worker."""
     (worker, *_) = fresh.scheduler_info()["workers"]
     future = fresh.scatter(X, workers=[worker], broadcast=False)
@@ -132,7 +132,7 @@ asyncio.run(main())
 """
 
 
-def test_the_death_of_the_scheduler_is_a_prompt_error(monkeypatch):
+def test_103_the_death_of_the_scheduler_is_a_prompt_error(monkeypatch):
     from distributed import Client
 
     monkeypatch.setattr(running, "PATIENCE", 2.0)

@@ -55,7 +55,7 @@ def test_every_score_and_option(score, option):
 @pytest.mark.parametrize("keys", CUTS)
 @pytest.mark.parametrize("queries", CUTS)
 @pytest.mark.parametrize("score", ["gaussian-feature", "epanechnikov-scalar", "nearest-scalar", "dot"])
-def test_any_chunks(score, queries, keys):
+def test_99_any_chunks(score, queries, keys):
     inputs = make_inputs("weights", 9, 17, 1, d=D)
     truth, got = both(inputs, SCORES[score], queries, keys)
     close(got.output, truth.output)
@@ -63,14 +63,14 @@ def test_any_chunks(score, queries, keys):
 
 
 @pytest.mark.parametrize("option", ["plain", "exclude", "weights"])
-def test_chunks_of_unknown_length(option):
+def test_100_chunks_of_unknown_length(option):
     inputs = make_inputs(option, 9, 17, 2, d=D)
     truth, got = both(inputs, SCORES["gaussian-scalar"], "ragged", "ragged", unknown=True)
     assert got.output.shape == (9, 2)
     close(got.output, truth.output)
 
 
-def test_a_filtered_array_has_unknown_lengths():
+def test_100_a_filtered_array_has_unknown_lengths():
     key = da.from_array(RNG.normal(size=(50, 2)), chunks=(10, 2))
     kept = key[key[:, 0] > 0.0]
     value = key[:, 1][key[:, 0] > 0.0]
@@ -81,7 +81,7 @@ def test_a_filtered_array_has_unknown_lengths():
     )
 
 
-def test_features_in_chunks_are_put_together():
+def test_101_features_in_chunks_are_put_together():
     inputs = make_inputs("plain", 9, 17, 1, d=4)
     key = da.from_array(inputs.key, chunks=(5, 1))
     truth = regard.pool(*inputs[:3], Gaussian(1.0), tol=0.0)
@@ -147,7 +147,7 @@ def test_far_queries_find_the_nearest_key_of_all_chunks(score):
     close(got.output, truth.output)
 
 
-def test_two_empty_chunks_first_are_no_nan():
+def test_102_two_empty_chunks_first_are_no_nan():
     key = da.from_array(np.zeros((3, 1)), chunks=((0, 0, 3), (1,)))
     got = regard.pool(da.zeros((2, 1), chunks=1), key, da.ones(3, chunks=((0, 0, 3),)), Gaussian())
     assert got.output.compute().tolist() == [1.0, 1.0]
@@ -231,7 +231,7 @@ def test_errors_name_the_argument(change, message):
         regard.pool(**lazy)
 
 
-def test_chunks_that_do_not_match_and_have_no_lengths():
+def test_100_chunks_that_do_not_match_and_have_no_lengths():
     key = cut(np.zeros((10, 1)), "halves", unknown=True)
     with pytest.raises(ValueError, match=r"key comes in 2 chunks but value in 7, .* compute_chunk_sizes"):
         regard.pool(np.zeros((1, 1)), key, cut(np.zeros(10), "ragged", unknown=True), Gaussian())

@@ -23,7 +23,7 @@ from regard.bandwidth.losses import LogLoss, SquaredError
 from regard.chunks.pooling import as_array
 from regard.chunks.rows import Block, Facts, Rows, facts_of
 from regard.chunks.states import Look, joined, pairs_in_reach, sketch_of, tree
-from regard.cluster import compute, persisted, tasks_of
+from regard.cluster import compute, engine_here, persisted, tasks_of
 from regard.costs import estimate
 from regard.folds import Fold, fold, nothing
 from regard.lines import local_fit
@@ -184,7 +184,7 @@ class ChunkedObjective:
 def look(ask: Ask, query: Part, key: Part) -> Fold:
     """The state of a block of queries over a block of keys, each query's own row left out."""
     problem = replace(_problem(ask, query, key), degree=2 * ask.degree)
-    return fold(problem, ask.engine, nearest=True)
+    return fold(problem, engine_here(ask.engine, len(problem.query) * len(problem.key)), nearest=True)
 
 
 def judged(ask: Ask, query: Part, state: Fold | None) -> Judged:
@@ -222,7 +222,8 @@ def pulled(ask: Ask, query: Part, key: Part, found: Judged) -> Array:
     partial = found.local.partial
     # Weights of a block are relative to a power of two of their own.
     partial = partial._replace(peak=partial.peak - problem.weight_shift)
-    local = replace(found.local, problem=replace(problem, degree=2 * ask.degree), partial=partial)
+    engine = engine_here(ask.engine, len(problem.query) * len(problem.key))
+    local = replace(found.local, problem=replace(problem, degree=2 * ask.degree), partial=partial, engine=engine)
     slope = local.pull(found.adjoint, frozenset({"w"})).w
     return np.asarray(slope)
 

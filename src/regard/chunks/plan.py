@@ -44,7 +44,7 @@ class ChunkedPlan:
                 f"{_count(self.blocks[1], 'chunk')}, {self.width}-D, {self.score} score, on {where}",
                 f"  1. {self.pairs:,} of {every:,} pairs of chunks are looked at, {told}{rest}",
                 "  2. their states merge in a tree for each chunk of queries, always in the same order",
-                f"  about {_size(self.moved)} move between workers, {_size(self.states)} of it states; "
+                f"  at most about {_size(self.moved)} move between workers, {_size(self.states)} of it states; "
                 f"about {in_words(self.seconds)} of computing",
             ]
         )

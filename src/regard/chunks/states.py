@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from regard.bounds import Bounds
 from regard.chunks.rows import Block, Facts, Rows
-from regard.cluster import tasks_of
+from regard.cluster import engine_here, tasks_of
 from regard.folds import Fold, fold, nothing
 from regard.problem import Sketch, build, matrix, moment_count
 from regard.scores import Nearest, Radial, Score
@@ -70,7 +70,8 @@ def state(look: Look, query: Block, key: Block, mask: Array | None = None) -> Fo
         exclude=pair,  # type: ignore[arg-type]
         tol=look.tol,
     )
-    return fold(replace(problem, degree=look.degree), look.engine, nearest=look.nearest)
+    engine = engine_here(look.engine, len(problem.query) * len(problem.key))
+    return fold(replace(problem, degree=look.degree), engine, nearest=look.nearest)
 
 
 def pairs_in_reach(queries: Rows, keys: Rows, look: Look, *, masked: bool = False) -> Array:
