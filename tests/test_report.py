@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 
 import numpy as np
 import pandas as pd
@@ -12,6 +11,7 @@ import pytest
 from sklearn.neighbors import KNeighborsRegressor
 
 import regard
+from html_page import read
 from regard.data import houses, notes
 from regard.reporting.facts import facts_of
 from regard.reporting.words import cell, number
@@ -22,33 +22,9 @@ FRAME = pd.DataFrame(DATA.X, columns=list(DATA.feature_names))
 KINDS = np.where(DATA.y > 200.0, "dear", np.where(DATA.y > 150.0, "fair", "cheap"))
 
 
-class Reader(HTMLParser):
-    """Text, tags and every address on a page."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.tags, self.addresses, self.words = [], [], []
-        self.feed(html)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.addresses += [value for name, value in attrs if name in ("src", "href")]
-
-    def handle_data(self, data):
-        self.words.append(data)
-
-    @property
-    def text(self):
-        return " ".join(" ".join(self.words).split())
-
-
 @pytest.fixture(scope="module")
 def model():
     return regard.KernelRegressor().fit(FRAME, DATA.y)
-
-
-def read(path):
-    return Reader(path.read_text(encoding="utf-8"))
 
 
 def test_it_tells_what_the_library_says(model, tmp_path):
@@ -59,7 +35,7 @@ def test_it_tells_what_the_library_says(model, tmp_path):
     share = model.feature_relevance_.max()
     assert f"{DATA.feature_names[int(model.feature_relevance_.argmax())]} {share:.0%}" in page.text
     assert model.diagnose().why in page.text
-    assert page.tags.count("img") == 3
+    assert page.tags.count("img") == 4
     assert page.tags.count("h1") == 1
 
 
@@ -169,6 +145,9 @@ def test_words_where_it_cannot(model, tmp_path):
         regard.report(model, FRAME, DATA.y[1:], page)
     with pytest.raises(ValueError, match=r"y must have shape \(120,\), got \(120, 2\)"):
         regard.report(model, FRAME, np.column_stack([DATA.y, DATA.y]), page)
+    both = regard.NadarayaWatsonRegressor(bandwidth=10.0).fit(FRAME, np.column_stack([DATA.y, DATA.y]))
+    with pytest.raises(ValueError, match="this model predicts 2"):
+        regard.report(both, FRAME, DATA.y, page)
     with pytest.raises(ValueError, match="y must be finite"):
         regard.report(model, FRAME, np.where(DATA.y > 100, DATA.y, np.nan), page)
     page.write_text("mine")

@@ -21,7 +21,7 @@ POLL, PATIENCE, NOBODY = 1.0, 15.0, 60.0
 WORTH_A_GPU = 1 << 24
 
 
-class ClusterError(RuntimeError):
+class ClusterError(OSError):
     """The cluster could not do the work: its scheduler is gone, a task killed its workers, data was lost."""
 
 

@@ -25,7 +25,7 @@ from regard.bounds import excess
 from regard.partial import Finished, Partial, empty, finish, merge
 from regard.problem import Problem, moment_count
 from regard.runner import Ran, run_moments
-from regard.scores import Nearest, Radial
+from regard.scores import LIMIT, Nearest, Radial
 
 Array = NDArray[Any]
 
@@ -164,8 +164,8 @@ def _spread(partial: Partial, rows: Array) -> Partial:
 def _sharpened(new: Partial, problem: Problem) -> tuple[Partial, Array]:
     """A soft state whose peaks, with their tails (Q,), are as precise as comparing far queries needs."""
     found, score = new.mass > 0.0, problem.score
-    # Beyond, a weight does not show beside a score; nor does it inside a batch.
-    tail = np.where(new.peak > -1e140, problem.weight_shift, 0.0)
+    # Beyond, there is an additive mask, and a weight does not show beside such scores.
+    tail = np.where(new.peak > LIMIT, problem.weight_shift, 0.0)
     height = np.where(found, new.peak + np.log(np.where(found, new.mass, 1.0)), -np.inf)
     peak = np.where(found, new.peak, -np.inf)
     if isinstance(score, Radial):

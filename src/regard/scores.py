@@ -75,6 +75,17 @@ def power_and_stretch(w: float) -> tuple[float, float]:
     return float(np.ldexp(1.0, int(min(exponent, 1023)))), float(mantissa * (2.0 if exponent > 1023 else 1.0)) ** 2
 
 
+# Peaks beyond which squares could overflow, and nothing but the nearest keys is left anyway: their sample weights do not
+# show beside such scores, so that hard attention answers. Of an additive mask it would see too little.
+LIMIT = -1e140
+
+
+def at_limit(peak: Array, largest: float, laplace: bool, additive: bool) -> Array:
+    """Queries (Q,) at the softmax limit, whose every score is beyond ``LIMIT`` or saturates near the largest number."""
+    lowest = -0.99 * (np.sqrt(largest) if laplace else 0.5 * largest)
+    return np.asarray((peak > -np.inf) & (peak <= (lowest if additive else max(lowest, LIMIT))))
+
+
 def far_below(keys: int, width: int) -> float:
     """How far below 0 the largest score may be before its rounding shows: where (d + 6)·u·|s| is (n + 6)·u.
 
@@ -183,8 +194,7 @@ class Radial(Score):
     def is_far(self, peak: Array, keys: int, width: int) -> Array:
         """Queries that need ``rises``: their largest score is so low that its rounding shows in the weights."""
         soft = self.kernel.name in ("gaussian", "laplace")
-        # Beyond 1e140 squares could overflow, and nothing but the nearest key is left anyway.
-        return np.asarray(soft & (peak < -far_below(keys, width)) & (peak > -1e140))
+        return np.asarray(soft & (peak < -far_below(keys, width)) & (peak > LIMIT))
 
     def __call__(self, query: Array, key: Array) -> Array:
         u2 = self.distance2(query, key)

@@ -82,7 +82,7 @@ def save(
 
     Parameters
     ----------
-    model : a fitted estimator of one of ``KINDS``.
+    model : a fitted estimator of one of ``KINDS``. Rows on a cluster are brought here: the file holds them.
     path : the file; one that exists, or a link, is refused unless ``force``.
     metadata : plain data to keep with the model (None, booleans, numbers, text, arrays, lists, tuples, dicts).
     force : replace what is there. If writing fails, what was there stays.
@@ -121,9 +121,9 @@ def _describe(model: Any, metadata: Mapping[str, Any], *, single: bool) -> tuple
     if kind not in KINDS or type(model) is not _resolve(kind):
         raise StoreError(f"model must be one of {', '.join(KINDS)} of regard, got {type(model).__qualname__}")
     if hasattr(model, "_rows"):
-        raise StoreError(
-            f"this {kind} learned from rows of dask, which stay where they are; fit it in memory to save it"
-        )
+        from regard.estimators.clustered import brought_here
+
+        model = brought_here(model)
     fitted = {name: value for name, value in vars(model).items() if name.endswith("_") and name[0] != "_"}
     if not fitted:
         raise StoreError(f"this {kind} is not fitted; there is nothing to save")

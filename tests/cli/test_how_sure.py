@@ -20,7 +20,7 @@ def model(here: Path, capfd) -> str:
 def test_intervals_and_rows_stand_beside_the_predictions(here: Path, model: str, capfd) -> None:
     out, _ = ok(capfd, "predict", model, "houses.csv", "--interval", "0.8", "--explain", "2")
     found = rows(out)
-    names = ["price", "price_low", "price_high", "row_1", "weight_1", "row_2", "weight_2", "far"]
+    names = ["price", "price_low", "price_high", "row_1", "weight_1", "row_2", "weight_2", "neighbours", "far"]
     assert list(found[0]) == names
     table = {name: np.array([float(row[name]) for row in found]) for name in names}
     assert np.array_equal(table["price"], predictions(model))
@@ -33,13 +33,75 @@ def test_intervals_and_rows_stand_beside_the_predictions(here: Path, model: str,
     assert table["row_1"].tolist() == list(range(1, len(found) + 1))
     assert (table["weight_1"] >= table["weight_2"]).all()
     assert not table["far"].any()
+    assert np.allclose(table["neighbours"], regard.load(model).explain(X).neighbours, rtol=1e-12)
 
 
 def test_a_row_far_from_everything_is_flagged(here: Path, model: str, capfd) -> None:
     header = Path("houses.csv").read_text().splitlines()[0]
     Path("far.csv").write_text(header + "\n" + ",".join("99999" for _ in header.split(",")) + "\n")
-    out, _ = ok(capfd, "predict", model, "far.csv", "--explain", "1")
+    out, err = ok(capfd, "predict", model, "far.csv", "--explain", "1")
     assert rows(out)[0]["far"] == "1"
+    assert err == "1 of 1 rows are far from all training rows: do not trust what is predicted there\n"
+
+
+def test_rows_out_of_reach_are_not_named(here: Path, capfd) -> None:
+    Path("two.csv").write_text("x,y\n0,1\n0.1,2\n9,3\n")
+    ok(capfd, "fit", "two.csv", "--target", "y", "--out", "t.regard", "--bandwidth", "1", "--kernel", "boxcar")
+    out, _ = ok(capfd, "predict", "t.regard", "two.csv", "--explain", "2")
+    assert [(row["row_2"], float(row["weight_2"])) for row in rows(out)] == [("2", 0.5), ("2", 0.5), ("", 0.0)]
+
+
+@pytest.mark.parametrize(("coverage", "need"), [("0.9", "9"), ("0.99", "99"), ("0.75", "3")])
+def test_too_few_rows_for_an_interval_are_told(coverage: str, need: str, here: Path, capfd) -> None:
+    Path("few.csv").write_text("x,y\n" + "".join(f"{i},{i % 3}\n" for i in range(3)))
+    ok(capfd, "fit", "few.csv", "--target", "y", "--out", "f.regard", "--bandwidth", "1")
+    out, err = ok(capfd, "predict", "f.regard", "few.csv", "--interval", coverage)
+    if need == "3":
+        assert err == ""
+        assert np.isfinite(float(rows(out)[0]["y_high"]))
+    else:
+        assert f"takes at least {need} training rows" in err
+        assert rows(out)[0]["y_low"] == "-inf"
+
+
+def test_fit_keeps_what_intervals_need_and_answers_are_the_same(here: Path, capfd, monkeypatch) -> None:
+    fit = ("fit", "houses.csv", "--target", "price", "--force", "--bandwidth", "20", "--out")
+    ok(capfd, *fit, "kept.regard")
+    monkeypatch.setattr("regard.cli.fit.MEASURED", 0)
+    ok(capfd, *fit, "bare.regard")
+    assert hasattr(regard.load("kept.regard"), "spread_")
+    assert not hasattr(regard.load("bare.regard"), "spread_")
+    told = [ok(capfd, "predict", name, "houses.csv", "--interval", "0.9") for name in ("kept.regard", "bare.regard")]
+    assert told[0] == told[1]
+
+
+def test_ctrl_c_while_it_is_measured_keeps_the_model(here: Path, capfd, monkeypatch) -> None:
+    def interrupted(*given, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(regard.NadarayaWatsonRegressor, "predict_interval", interrupted)
+    _, err = ok(capfd, "fit", "houses.csv", "--target", "price", "--out", "m.regard", "--bandwidth", "20")
+    assert "stopped: regard predict --interval will measure how sure it is" in err
+    assert np.isfinite(predictions("m.regard")).all()
+
+
+def test_one_training_row_has_no_interval(here: Path, capfd) -> None:
+    Path("one.csv").write_text("x,y\n1,2\n")
+    ok(capfd, "fit", "one.csv", "--target", "y", "--out", "one.regard", "--bandwidth", "1")
+    assert "this model has 1 training row" in refused(capfd, "predict", "one.regard", "one.csv", "--interval", "0.9")
+
+
+@pytest.mark.parametrize("name", ["plain", "gaps"])
+def test_gaps_and_weights_are_measured_too(name: str, here: Path, capfd) -> None:
+    gap = "" if name == "gaps" else "3"
+    Path("w.csv").write_text(
+        "x,k,y,n\n" + "".join(f"{gap if i == 5 else i},{'ab'[i % 3 == 0]},{i % 5},{i % 2}\n" for i in range(30))
+    )
+    fit = ("fit", "w.csv", "--target", "y", "--sample-weight", "n", "--out", "w.regard", "--report", "w.html")
+    ok(capfd, *fit, "--bandwidth", "2,0.2")
+    known = ~np.isnan(regard.load("w.regard").residuals_)
+    assert known.sum() == 15 - (name == "gaps")
+    assert "How sure is it?" in Path("w.html").read_text(encoding="utf-8")
 
 
 def test_classes_come_in_sets(here: Path, capfd) -> None:

@@ -278,11 +278,16 @@ def test_fitting_again_forgets_the_cluster():
     assert np.array_equal(model.predict(Q), regard.NadarayaWatsonRegressor(bandwidth=H).fit(X, Y).predict(Q))
 
 
-def test_a_model_on_a_cluster_is_not_saved_as_if_it_were_here(tmp_path):
-    model = regard.NadarayaWatsonRegressor(bandwidth=H).fit(cut(X, "halves"), cut(Y, "halves"))
-    with pytest.raises(ValueError, match="learned from rows of dask, which stay where they are"):
-        regard.save(model, tmp_path / "m.regard")
-    assert not (tmp_path / "m.regard").exists()
+@pytest.mark.parametrize("small", [0, 20_000], ids=["map and reduce", "one worker"])
+def test_saving_brings_the_rows_here(small, tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.estimators.clustered.SMALL", small)
+    model = regard.NadarayaWatsonRegressor(metric="scalar").fit(cut(X, "halves"), cut(Y, "halves"))
+    regard.save(model, tmp_path / "m.regard")
+    assert isinstance(model.key_, da.Array)
+    back = regard.load(tmp_path / "m.regard")
+    assert np.array_equal(back.key_, X)
+    assert back.loo_score_ == model.loo_score_
+    close(back.predict(Q), model.predict(Q))
 
 
 @pytest.mark.xdist_group("cluster")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
 from regard import NadarayaWatsonRegressor, attention_weights, pool
 from regard.bandwidth import loo_objective
 from regard.data import notes
+from regard.inference.jackknife import jackknife_interval
 from regard.kernels import KERNELS
 from regard.scores import RADIAL, Additive, DotProduct, Nearest
 
@@ -46,7 +49,8 @@ def arithmetic(playground, chromium):
     page = context.new_page()
     page.goto(playground.url)
     yield lambda code, given: page.evaluate(
-        f"async (given) => {{ const p = await import('/pooling.js'), d = await import('/diagnosis.js'); {code} }}",
+        f"async (given) => {{ const p = await import('/pooling.js'), d = await import('/diagnosis.js'), "
+        f"l = await import('/looks.js'); {code} }}",
         given,
     )
     context.close()
@@ -94,6 +98,57 @@ def test_curve_weights_and_left_out(arithmetic, kernel):
             asked, keys, score = library(kernel, w, QUERIES, x)
             close(found["curve"], pool(asked, keys, y, score).output)
             close(found["loss"], np.mean((left_out - y) ** 2))
+
+
+@pytest.mark.parametrize("kernel", SCORES)
+def test_intervals_are_jackknife_plus(arithmetic, kernel):
+    """As ``predict_interval(method="jackknife")`` has them; for scores, by leaving every point out of every query."""
+    code = """const x = Float64Array.from(given.x), y = Float64Array.from(given.y);
+    return given.widths.map((w) => l.intervals(given.kernel, w, given.q, x, y, p.leftOut(given.kernel, w, x, y))
+      .map((ends) => [...ends]));"""
+    x, y = points(1, 30)
+    given = {"x": x.tolist(), "y": y.tolist(), "q": QUERIES.tolist(), "widths": WIDTHS, "kernel": kernel}
+    for w, found in zip(WIDTHS, arithmetic(code, given), strict=True):
+        if kernel in KERNELS:
+            model = NadarayaWatsonRegressor(kernel=kernel, bandwidth=1 / w).fit(x[:, None], y)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # somebody is out of reach, and takes the nearest
+                right = model.predict_interval(QUERIES[:, None], 0.9, "jackknife")
+        else:
+            size = np.abs(y - weights_of(kernel, w, x, x, leave=True) @ y)
+            every = np.arange(len(x))
+            without = [
+                weights_of(kernel, w, QUERIES, x[every != i], leave=False) @ y[every != i] for i in range(len(x))
+            ]
+            right = jackknife_interval(np.stack(without, 1), size, np.ones(len(x)), 0.9)
+        close(found, right.T)
+
+
+def test_too_few_points_for_an_interval(arithmetic):
+    code = """const x = Float64Array.from(given.x);
+    return l.intervals("gaussian", 1, [0.5], x, x, p.leftOut("gaussian", 1, x, x)).map(([end]) => String(end));"""
+    assert arithmetic(code, {"x": list(range(8))}) == ["-Infinity", "Infinity"]
+    assert arithmetic(code, {"x": list(range(9))}) != ["-Infinity", "Infinity"]
+
+
+@pytest.mark.parametrize("kernel", SCORES)
+@pytest.mark.parametrize("n", [5, 60, 300])
+def test_far_is_what_the_library_calls_far(arithmetic, kernel, n):
+    rng = np.random.default_rng(n)
+    x = np.r_[rng.random(n - 2), 2.0, 2.01]
+    asked = np.r_[QUERIES, x[:3]]
+    code = """const x = Float64Array.from(given.x);
+    return given.widths.map((w) => given.q.map((q) => l.isFar(given.kernel, w, q, x)));"""
+    given = {"x": x.tolist(), "q": asked.tolist(), "widths": WIDTHS, "kernel": kernel}
+    seen = set()
+    for w, found in zip(WIDTHS, arithmetic(code, given), strict=True):
+        if kernel not in KERNELS:
+            assert not any(found)
+            continue
+        model = NadarayaWatsonRegressor(kernel=kernel, bandwidth=1 / w, empty="nan").fit(x[:, None], x)
+        assert found == model.explain(asked[:, None], top=1).far.tolist()
+        seen |= set(found)
+    assert seen == ({True, False} if kernel in KERNELS else set())
 
 
 def test_nearest_and_mean(arithmetic):

@@ -148,7 +148,7 @@ def test_hovering_shows_where_a_query_looks(visit):
     page = visit().open("#w=3")
     x, y = page.dot(25)
     page.page.mouse.move(x + 15, y + 60)
-    page.settle()
+    wait_for(page.page, "document.querySelectorAll('#plot .looks line').length")
     lines = page.page.locator("#plot .looks line:visible")
     widths = [float(lines.nth(i).get_attribute("stroke-width")) for i in range(lines.count())]
     assert widths == sorted(widths, reverse=True)
@@ -158,8 +158,49 @@ def test_hovering_shows_where_a_query_looks(visit):
     weights = np.exp(-0.5 * (3.0 * (asked - data.x_train)) ** 2)
     share = np.sort(weights / weights.max())[::-1]
     np.testing.assert_allclose(np.array(widths[:5]) / widths[0], share[:5], atol=0.05)
+    nearest = int(np.abs(data.x_train - asked).argmin())
+    weight = 100 * weights[nearest] / weights.sum()
+    named = re.search(r"\(x, y\): \(([-\d.]+), ([-\d.]+)\) ([\d.]+) %", told)
+    right = (data.x_train[nearest], data.y_train[nearest], weight)
+    assert [float(each) for each in named.groups()] == pytest.approx(right, rel=0.03)
+    assert "9 of 10" not in told
+    assert "Far from all points" not in told
     page.page.hover("#heat")
     assert "with weight" in page.text("#cell")
+
+
+def test_a_band_of_ninety_percent_can_be_shown_and_follows_the_points(visit):
+    page = visit().open("#w=3")
+    assert not page.page.locator("#plot .curve.band").get_attribute("d")
+    page.page.click("#legend button:has-text('jackknife+')")
+    wait_for(page.page, "document.querySelector('#plot .curve.band').getAttribute('d')")
+    before = page.curve("band")
+    page.drag(20, 0, -150)
+    assert np.abs(page.curve("band") - before).max() > 0.05
+    found = page.state()
+    x, y = np.array(found["x"])[:, None], np.array(found["y"])
+    model = NadarayaWatsonRegressor(bandwidth=1 / 3).fit(x, y)
+    low, high = model.predict_interval(np.linspace(0.0, 5.0, 121)[:, None], 0.9, "jackknife").T
+    np.testing.assert_allclose(page.curve("band"), np.r_[low, high[::-1]], atol=0.02)
+    wait_for(page.page, "location.hash.includes('band=1')")
+    again = visit().open("#" + page.page.url.split("#")[1])
+    wait_for(again.page, "document.querySelector('#plot .curve.band').getAttribute('d')")
+    box = again.page.locator("#plot").bounding_box()
+    again.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    wait_for(again.page, "document.getElementById('told').textContent.includes('9 of 10 cases')")
+    at, low, high = (
+        float(re.search(pattern, again.text("#told"))[1])
+        for pattern in (r"x = ([\d.]+)", r"between ([-\d.]+)", r"and ([-\d.]+)\.")
+    )
+    assert [low, high] == pytest.approx(model.predict_interval([[at]], 0.9, "jackknife")[0].tolist(), abs=0.05)
+
+
+def test_a_query_far_from_all_points_is_told(visit):
+    points = "_".join(f"{i / 10},{i}" for i in range(12))
+    page = visit().open(f"#points={points}&w=20&band=1&hide=none")
+    box = page.page.locator("#plot").bounding_box()
+    page.page.mouse.move(box["x"] + box["width"] * 0.8, box["y"] + box["height"] / 2)
+    wait_for(page.page, "document.getElementById('told').textContent.includes('Far from all points')")
 
 
 def test_the_heatmap_shows_the_weights_in_either_order(visit):
@@ -217,7 +258,7 @@ def test_a_table_dropped_anywhere_opens_its_view(visit):
 def test_what_is_not_needed_at_first_is_loaded_later(visit):
     page = visit().open()
     loaded = "performance.getEntriesByType('resource').map((each) => new URL(each.name).pathname)"
-    assert not {"/table.js", "/share.js", "/dates.js", "/dates.css"} & set(page.page.evaluate(loaded))
+    assert not {"/table.js", "/share.js", "/looks.js", "/dates.js", "/dates.css"} & set(page.page.evaluate(loaded))
     page.page.click("#tab-table")
     wait_for(page.page, TABLE)
     assert "/table.js" in page.page.evaluate(loaded)

@@ -72,6 +72,16 @@ def test_the_six_lines_of_python_draw_the_same_curve(visit):
         np.testing.assert_allclose(exact, made["curve"], atol=TOLERANCE)
 
 
+def test_with_the_band_a_seventh_line_has_its_ends(visit):
+    page = visit().open("#w=3&band=1&hide=none")
+    wait_for(page.page, "document.querySelector('#plot .curve.band').getAttribute('d')")
+    page.page.click("#python")
+    page.page.wait_for_selector("#code[open]")
+    made: dict[str, Any] = {}
+    exec(page.text("#lines"), made)
+    np.testing.assert_allclose(page.curve("band"), np.r_[made["low"][::2], made["high"][::-2]], atol=0.02)
+
+
 def test_pictures_can_be_taken_away(visit, tmp_path):
     from PIL import Image
 
@@ -95,7 +105,7 @@ def test_curves_can_be_hidden(visit):
     page.page.click("#legend button:nth-child(1)")
     page.settle()
     found = page.state()
-    assert sorted(found["hidden"]) == ["truth"]
+    assert sorted(found["hidden"]) == ["band", "truth"]
     x, y = np.array(found["x"]), np.array(found["y"])
     np.testing.assert_allclose(page.curve("nearest"), y[np.abs(QUERY[:, None] - x).argmin(axis=1)], atol=0.01)
     np.testing.assert_allclose(page.curve("average"), y.mean(), atol=0.01)

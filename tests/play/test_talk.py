@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed
 
-from regard import NadarayaWatsonRegressor
+from regard import KernelRegressor, NadarayaWatsonRegressor
 from regard.bandwidth import Objective, follow_the_notes
 from regard.data import houses, notes
 from regard.play.messages import MOST_CHARACTERS
@@ -235,9 +235,19 @@ def test_own_data_are_fitted_and_rows_looked_up(talk, web, light_search):
     assert sum(done["relevance"]) == pytest.approx(1.0)
     assert done["error"] < done["nearest_error"] < done["mean_error"] * 1.5
     assert len(done["predicted"]) == len(done["actual"]) == 60
+    sure = conversation.until("sure")[-1]
     conversation.ask(do="look", row=7)
     looked = conversation.until()[-1]
     data = houses(60)
+    model = KernelRegressor().fit(data.X[:, [0, 1, 3]], data.y)
+    ends = model.predict_interval(data.X[:, [0, 1, 3]], 0.9, "conformal")
+    assert sure["half"] == pytest.approx(np.median(ends[:, 1] - ends[:, 0]) / 2)
+    assert looked["interval"] == pytest.approx(ends[7].tolist())
+    told = model.explain(data.X[7:8, [0, 1, 3]], top=8)[0]
+    assert looked["neighbours"] == pytest.approx(told.neighbours)
+    assert looked["nearness"] == pytest.approx(told.nearness.tolist())
+    assert [each["effective"] for each in looked["rows"]] == pytest.approx(told.effective.tolist())
+    assert looked["far"] is False
     assert looked["actual"] == data.y[7]
     assert looked["left_out"] == done["predicted"][7]
     assert [each["weight"] for each in looked["rows"]] == sorted(
@@ -247,6 +257,20 @@ def test_own_data_are_fitted_and_rows_looked_up(talk, web, light_search):
     assert looked["rows"][0]["x"] == data.X[looked["rows"][0]["row"], [0, 1, 3]].tolist()
     conversation.ask(do="look", row=60)
     assert conversation.until()[-1]["status"] == 422
+
+
+def test_a_row_far_from_all_others_is_flagged_and_few_rows_have_no_interval(talk, web, light_search):
+    lines = ["x,y", *(f"{i / 10},{i % 3}" for i in range(6)), "90,5"]
+    table = web.post("/table", content="\n".join(lines).encode(), headers={"content-type": "text/csv"}).json()["table"]
+    conversation = talk()
+    conversation.ask(do="fit", table=table, target="y", features=["x"])
+    assert conversation.until("sure")[-1]["half"] is None
+    looked = []
+    for row in (2, 6):
+        conversation.ask(do="look", row=row)
+        looked.append(conversation.until()[-1])
+    assert [each["far"] for each in looked] == [False, True]
+    assert [each["interval"] for each in looked] == [None, None]
 
 
 def test_a_fit_that_is_stopped_keeps_the_best_so_far(talk, web):

@@ -55,8 +55,10 @@ class Blocks:
 
     def delayed(self) -> list[Any]:
         """One task for each block."""
-        found = self.given.to_delayed()
-        return list(found) if self.frame else list(np.asarray(found).ravel())
+        if self.frame:
+            # Optimised, some of its columns may come in fewer blocks than others.
+            return list(self.given.to_delayed(optimize_graph=False))
+        return list(np.asarray(self.given.to_delayed()).ravel())
 
     def cut_like(self, other: Blocks) -> Blocks:
         """The same rows in the blocks of ``other``, as far as lengths are known."""

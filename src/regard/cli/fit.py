@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 Bandwidth = str | float | list[float]
 
+# Rows up to which measuring how sure it is takes less time than learning.
+MEASURED = 50_000
+
 
 @dataclass(frozen=True)
 class Fit:
@@ -33,8 +36,14 @@ class Fit:
     report: str | None
     lang: str
     force: bool
+    scheduler: str | None = None  # of a cluster of dask
 
     def run(self) -> None:
+        from regard.cli.elsewhere import fit_elsewhere, goes_elsewhere
+
+        if goes_elsewhere(self):
+            fit_elsewhere(self)
+            return
         from regard.data import read_table
         from regard.data.files import check_output
         from regard.store import StoreError, save
@@ -54,6 +63,7 @@ class Fit:
             model.fit(X, y, sample_weight=weight)
         if (told_of_gaps := gaps_in_words(model)) is not None:
             say(told_of_gaps)
+        _measure(model, X)
         with working(f"Saving {self.out}"):
             save(model, self.out, metadata={"target": self.target}, force=self.force)
         for line in told(model, names, self.target, f"{len(table):,} rows of {table.source}"):
@@ -99,6 +109,20 @@ class Fit:
         return kind(kernel=kernel, bandwidth=self.bandwidth, missing="refuse" if ends else "ignore")
 
 
+def _measure(model: Any, X: Any) -> None:
+    """Left-out residuals, so that the file has them and ``regard predict --interval`` begins at once."""
+    from regard.estimators.gappy import whole_rows
+
+    rows = int((whole_rows(model)[1] > 0).sum())
+    if not hasattr(model, "predict_interval") or not 1 < rows <= MEASURED:
+        return
+    try:
+        with working("Measuring how sure it is (Ctrl-C leaves that to regard predict)"):
+            model.predict_interval(X[:1])
+    except KeyboardInterrupt:
+        say("stopped: regard predict --interval will measure how sure it is, each time")
+
+
 def _categories(table: Table, name: str) -> int:
     """How many different texts a column holds; 0 of a column of numbers."""
     return len(set(table.column(name))) if table.is_text(name) else 0
@@ -106,7 +130,8 @@ def _categories(table: Table, name: str) -> int:
 
 def command(
     data: Annotated[
-        str, typer.Argument(help="Table to learn from: .csv, .tsv, .csv.gz, .parquet, or - for CSV on stdin.")
+        str,
+        typer.Argument(help="Table to learn from: .csv, .tsv, .csv.gz, .parquet, a folder of .parquet, or - for CSV."),
     ],
     target: Annotated[str, typer.Option(help="Column to predict. Text makes a classifier, numbers a regressor.")],
     out: Annotated[str, typer.Option(help="Model file to write.")],
@@ -135,6 +160,14 @@ def command(
         str | None, typer.Option(metavar="PAGE.html", help="Write a page about the model that anybody can read, too.")
     ] = None,
     lang: Annotated[Language, typer.Option(help="Language of the page.")] = Language.en,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="tcp://HOST:PORT",
+            help="Learn on the cluster of dask whose scheduler listens there; the table is a Parquet file or folder "
+            "that its workers can read.",
+        ),
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace the model file, and the page, if they exist.")
     ] = False,
@@ -143,7 +176,8 @@ def command(
 
     How far attention reaches, the scaling of each column and more are learned so that rows left out are predicted
     best (KernelRegressor, or KernelClassifier where the target is text). Ctrl-C while learning keeps the best so far,
-    once there is one.
+    once there is one. How far off rows left out are is measured and kept too (up to 50,000 rows), for regard predict
+    --interval.
     """
     if out == "-":
         raise typer.BadParameter("a model is a file; it cannot go to standard output", param_hint="--out")
@@ -158,7 +192,7 @@ def command(
     if kernel is not None and bandwidth is None:
         raise typer.BadParameter("a kernel of your own needs --bandwidth too, such as loo", param_hint="--kernel")
     width = None if bandwidth is None else _bandwidth(bandwidth)
-    return Fit(data, target, out, chosen, kernel, width, sample_weight, report, lang.value, force)
+    return Fit(data, target, out, chosen, kernel, width, sample_weight, report, lang.value, force, scheduler)
 
 
 def _names(text: str) -> tuple[str, ...]:

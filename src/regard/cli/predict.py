@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.console import say, working
 from regard.cli.inputs import loaded, queries, safe_table, target_names
 from regard.cli.progress import walking
 
@@ -33,6 +35,8 @@ class Predict:
         from regard.data import write_batches
 
         saved = loaded(self.model, self.data, self.out, force=self.force)
+        if self.interval is not None:
+            _measured(saved.model, self.interval)
         # A bar would run through the answers that stand on the same screen.
         quiet = self.out == "-" and sys.stdout is not None and sys.stdout.isatty()
         with walking(f"Predicting from {len(saved.model.key_):,} training rows", quiet=quiet) as walk:
@@ -44,7 +48,7 @@ class Predict:
 
         share: list[float | None] = [None]
         warned: list[tuple[str, str]] = []
-        names, number = target_names(saved, "prediction"), 0
+        names, number, last, far = target_names(saved, "prediction"), 0, 0, 0
 
         def progress(done: float) -> None:
             share[0] = done
@@ -52,6 +56,7 @@ class Predict:
         for table in read_batches(self.data, progress=progress):
             number, last = number + 1, table.first + len(table)
             columns = self._columns(saved.model, queries(saved, table), names, table, warned)
+            far += int(columns["far"].sum()) if self.explain is not None else 0
             del table
             yield safe_table(columns)
             walk(share[0], last)
@@ -59,6 +64,8 @@ class Predict:
             told = message if number == 1 else f"{rows}: {message}"
             more = f" (and {len(warned) - 1:,} more such batches of rows)" if len(warned) > 1 else ""
             warnings.warn(told + more, UserWarning, stacklevel=2)
+        if far:
+            say(f"{far:,} of {last:,} rows are far from all training rows: do not trust what is predicted there")
 
     def _columns(
         self, model: Any, X: Any, names: list[str], table: Table, warned: list[tuple[str, str]]
@@ -83,6 +90,21 @@ def _by_name(predicted: Any, names: list[str]) -> dict[str, Any]:
     return {name: columns[:, number] for number, name in enumerate(names)}
 
 
+def _measured(model: Any, coverage: float) -> None:
+    """See to it that left-out residuals are known, and say so where they are too few for any interval."""
+    if not hasattr(model, "predict_interval"):
+        return
+    if not hasattr(model, "spread_"):
+        with working("Measuring how sure it is"):
+            model._look_back()
+    from regard.inference.ranks import conformal_bound
+
+    shown, counts = model._shown()
+    if conformal_bound(abs(shown), counts, coverage)[0] == float("inf"):
+        need = math.ceil(coverage / (1.0 - coverage) - 1e-9)
+        say(f"--interval {coverage:g} takes at least {need:,} training rows; of fewer, as here, its ends are infinite")
+
+
 def _ranges(model: Any, X: Any, names: list[str], coverage: float) -> dict[str, Any]:
     """Lower and upper ends for numbers, and for classes a set of them."""
     if hasattr(model, "classes_"):
@@ -96,14 +118,17 @@ def _ranges(model: Any, X: Any, names: list[str], coverage: float) -> dict[str, 
 
 
 def _looked_at(model: Any, X: Any, top: int) -> dict[str, Any]:
-    """The training rows looked at most, counted from 1, their share of attention, and whether all are far."""
+    """The training rows looked at most, counted from 1, their share of attention, how many, and whether all are far."""
     if not hasattr(model, "explain"):
         raise ValueError(f"--explain: a {type(model).__name__} does not tell which rows it looked at")
     told = model.explain(X, top)
     columns: dict[str, Any] = {}
     for number in range(told.row.shape[1]):
-        columns |= {f"row_{number + 1}": told.row[:, number] + 1, f"weight_{number + 1}": told.weight[:, number]}
-    return columns | {"far": told.far.astype(int)}
+        weight = told.weight[:, number]
+        # A row out of reach was not looked at.
+        row = [str(row + 1) if seen else "" for row, seen in zip(told.row[:, number], weight > 0.0, strict=True)]
+        columns |= {f"row_{number + 1}": row, f"weight_{number + 1}": weight}
+    return columns | {"neighbours": told.neighbours, "far": told.far.astype(int)}
 
 
 def command(
@@ -130,9 +155,9 @@ def command(
     those the model does not know are ignored. Text that a spreadsheet would run as a formula (it starts with
     = + - or @) gets a leading apostrophe. The table is read and answered in batches: it may be larger than memory.
 
-    --interval adds the ends of a conformal interval, or for classes the set of likely ones; --explain adds row_1,
-    weight_1, … (training rows, counted from 1, and their share of the attention) and far, 1 where a row is far from
-    everything the model has seen.
+    --interval adds the ends of a conformal interval, or for classes the set of likely ones. --explain adds row_1,
+    weight_1, … (training rows, counted from 1 below the header, and their share of the attention), neighbours (how
+    many rows were looked at in all, 1/Σα²) and far: 1 where a row is far from everything the model has seen.
     """
     if interval is not None and not 0.0 < interval < 1.0:
         raise typer.BadParameter(

@@ -45,6 +45,9 @@ from regard.scores import Additive, Gaussian, Nearest, Radial
 
 Array = NDArray[Any]
 
+# Scores above which sample weights, as logarithms beside them, lose more than a sum over keys does.
+ROUGH = 1e3
+
 
 def moments(problem: Problem, step: Step, reach: Reach | None = None) -> Outcome:
     """Attention moments of every query, and the queries so far away that every score overflowed."""
@@ -73,8 +76,19 @@ def _finer(problem: Problem, again: Array, peak: Array, step: Step) -> Outcome:
     part = problem.take(np.flatnonzero(again))
     if problem.query.dtype == np.float32:
         return _moments(doubled(part), step)
-    relative = _split(part, pairs_of(part, peak[again]), step)
-    return Outcome(relative._replace(peak=relative.peak + peak[again]))
+    found, top = _deep(part, peak[again], lambda pairs: ((out := _split(part, pairs, step)), out.peak))
+    return Outcome(found._replace(peak=top))
+
+
+def _deep(problem: Problem, peak: Array, run: Callable[[Pairs], tuple[Any, Array]]) -> tuple[Any, Array]:
+    """What ``run`` makes of scores relative to peaks (Q,) that float64 found, and peaks; it gives those that it saw."""
+    height = np.column_stack([peak, np.zeros(len(peak))])
+    out, top = run(pairs_of(problem, height))
+    # Beside a large rise a sample weight would not show, and ties share by it.
+    if problem.log_weight is not None and np.abs(top).max(initial=0.0) > ROUGH:
+        height[:, 1] = top
+        out, top = run(pairs_of(problem, height))
+    return out, height.sum(axis=1) + top
 
 
 def _redone(outcome: Outcome, again: Array, redo: Callable[[], Outcome]) -> Outcome:
@@ -101,7 +115,7 @@ def weights(problem: Problem, step: Step) -> tuple[Array, Array | None]:
     if again.any():
         part = problem.take(np.flatnonzero(again))
         if problem.query.dtype == np.float64:
-            out[again], _ = _weights(part, pairs_of(part, peak[again]), step)
+            out[again], _ = _deep(part, peak[again], lambda pairs: _weights(part, pairs, step))
         else:
             out[again], found = weights(doubled(part), step)
             if lost is not None and found is not None:

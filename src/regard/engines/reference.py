@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from regard.partial import Partial, decay
 from regard.planner import Step
 from regard.problem import Adjoint, Gradients, Outcome, Problem, allowed
-from regard.scores import Additive, DotProduct, Nearest, Radial, Score
+from regard.scores import Additive, DotProduct, Nearest, Radial, at_limit
 
 Array = NDArray[Any]
 
@@ -33,7 +33,7 @@ def moments(problem: Problem, step: Step) -> Outcome:
         np.concatenate([p.moments for p in parts]),
         hard,
     )
-    return Outcome(partial, _overflowed(problem.score, partial.peak))
+    return Outcome(partial, _overflowed(problem, partial.peak))
 
 
 def weights(problem: Problem, step: Step) -> tuple[Array, Array | None]:
@@ -44,7 +44,7 @@ def weights(problem: Problem, step: Step) -> tuple[Array, Array | None]:
         mass = e.sum(axis=1, keepdims=True)
         peaks.append(peak)
         rows.append(e / np.where(mass > 0.0, mass, 1.0))
-    return np.concatenate(rows), _overflowed(problem.score, np.concatenate(peaks))
+    return np.concatenate(rows), _overflowed(problem, np.concatenate(peaks))
 
 
 def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
@@ -110,8 +110,11 @@ def _attend(problem: Problem) -> tuple[Array, Array]:
     height = np.zeros(len(s))
     if isinstance(score, Radial) and (far := score.is_far(peak, *problem.key.shape)).any():
         part = problem.take(np.flatnonzero(far))
-        height[far] = peak[far]
-        s[far] = _adjusted(part, score.rises(part.query, part.key, peak[far]))
+        rises = score.rises(part.query, part.key, peak[far])
+        # Beside a large rise a sample weight would not show, and ties share by it.
+        top = _adjusted(part, rises).max(axis=1)
+        height[far] = peak[far] + top
+        s[far] = _adjusted(part, rises - top[:, None])
         peak[far] = s[far].max(axis=1)
     with np.errstate(invalid="ignore"):
         e = decay(s - peak[:, None], hard)
@@ -151,13 +154,13 @@ def _delta(problem: Problem) -> Array:
     return problem.key.astype(np.float64)[None, :, :] - problem.query.astype(np.float64)[:, None, :]  # (Q, K, d)
 
 
-def _overflowed(score: Score, peak: Array) -> Array | None:
-    """Queries whose every distance is beyond the largest float: their scores cannot tell keys apart."""
+def _overflowed(problem: Problem, peak: Array) -> Array | None:
+    """Queries so far from every key that their scores cannot tell keys apart."""
+    score, mask = problem.score, problem.mask
     if isinstance(score, Nearest) or not isinstance(score, Radial) or score.kernel.compact:
         return None
-    largest = np.finfo(np.float64).max
-    lowest = -np.sqrt(largest) if score.kernel.name == "laplace" else -0.5 * largest
-    return (peak > -np.inf) & (peak <= lowest)
+    additive = mask is not None and mask.dtype != bool
+    return at_limit(peak, float(np.finfo(np.float64).max), score.kernel.name == "laplace", additive)
 
 
 def _pullback(problem: Problem, peak: Array, mass: Array, adjoint: Adjoint) -> dict[str, Any]:

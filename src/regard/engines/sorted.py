@@ -32,6 +32,7 @@ from regard.partial import Partial, empty
 from regard.planner import Step
 from regard.problem import Adjoint, Gradients, Outcome, Problem, moment_count
 from regard.programs.sorted_decay import pull_pairs
+from regard.scores import at_limit
 
 Array = NDArray[Any]
 
@@ -63,9 +64,9 @@ def certified(problem: Problem, step: Step) -> tuple[Outcome, Array]:
     else:
         out, height = _laplace(line, orders)
         loss = np.full(len(queries), (len(line.x) + ROUNDINGS) * 2.0**-53)
-        mass, peak, lowest = _back(out[:, 0], queries), _back(height, queries), -np.sqrt(np.finfo(np.float64).max)
-        lost = (peak > -np.inf) & (peak <= lowest)
-        peak[lost] = lowest
+        mass, peak, largest = _back(out[:, 0], queries), _back(height, queries), float(np.finfo(np.float64).max)
+        lost = at_limit(peak, largest, laplace=True, additive=False)
+        peak[lost] = np.maximum(peak[lost], -np.sqrt(largest))
     flat = _back(_flat(out, orders, line.columns.shape[1]), queries)
     return Outcome(Partial(peak, mass, flat), lost), _back(loss, queries)
 

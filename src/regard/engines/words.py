@@ -13,7 +13,7 @@ from regard.partial import Partial
 from regard.problem import Problem, allowed
 from regard.programs.lanes import DEEPEST, LOG2E, block_lanes
 from regard.programs.pairs import ADDITIVE, DOT, METRIC, RADIAL, Pairs
-from regard.scores import Additive, DotProduct, Gaussian, Nearest, Radial, far_below, power_and_stretch
+from regard.scores import Additive, DotProduct, Gaussian, Nearest, Radial, at_limit, far_below, power_and_stretch
 
 Array = NDArray[Any]
 
@@ -74,7 +74,7 @@ def doubled(problem: Problem) -> Problem:
 
 
 def pairs_of(problem: Problem, height: Array | None = None) -> Pairs:
-    """Everything about the pairs of a problem, as read-only arrays; scores relative to ``height`` (Q,) if given."""
+    """Everything about the pairs of a problem, as read-only arrays; scores relative to ``height`` (Q, 2) if given."""
     score, dtype = problem.score, problem.query.dtype
     real, largest = dtype.type, np.finfo(dtype).max
     query, key, code, metric, stretch = problem.query, problem.key, 0, np.empty((0, 0)), 1.0
@@ -173,7 +173,7 @@ def _laid_height(height: Array | None, dtype: np.dtype[Any], lanes: int) -> Arra
     """Only float64 goes deep: the programs are compiled without it for float32."""
     if dtype == np.float32:
         return None
-    return np.empty((0, 0)) if height is None else packed(height[:, None], lanes)[:, 0]
+    return np.empty((0, 0, 0)) if height is None else packed(height, lanes)
 
 
 def _row_scale(problem: Problem) -> Array:
@@ -194,8 +194,7 @@ def in_score_units(partial: Partial, pairs: Pairs) -> Partial:
 
 
 def overflowed(pairs: Pairs, peak: Array) -> Array | None:
-    """Queries whose every distance is beyond the largest number: their scores cannot tell keys apart."""
+    """Queries so far from every key that their scores cannot tell keys apart."""
     if pairs.hard or pairs.form not in (RADIAL, METRIC) or pairs.direct or pairs.code > 1:
         return None
-    lowest = -np.sqrt(pairs.largest) if pairs.code == 1 else -0.5 * pairs.largest
-    return np.asarray((peak > -np.inf) & (peak <= 0.99 * lowest))
+    return at_limit(peak, float(pairs.largest), pairs.code == 1, bool(pairs.bias.size))

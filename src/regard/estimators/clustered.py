@@ -7,6 +7,7 @@ bandwidth is learned by map and reduce (``bandwidth.chunked``). What comes back 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import wraps
 from typing import Any
@@ -252,3 +253,18 @@ def fit_whole(model: Any, blocks: Sequence[Block], grouped: bool) -> dict[str, A
     model.fit(key, value, sample_weight=weight, groups=labels if grouped else None)
     rows = ("key_", "value_", "sample_weight_", "classes_", "n_features_in_")
     return {name: found for name, found in vars(model).items() if name.endswith("_") and name not in rows}
+
+
+def brought_here(model: Any) -> Any:
+    """The same model with its rows in this machine's memory; left-out answers that nobody asked for stay NaN."""
+    here = copy(model)
+    del here._rows
+    names = [name for name in ("key_", "value_", "sample_weight_") if getattr(model, name) is not None]
+    for name, found in zip(names, compute([getattr(model, name) for name in names]), strict=True):
+        setattr(here, name, found)
+    answers: Any = getattr(model, "loo_predictions_", None)
+    if is_chunked(answers):
+        here.loo_predictions_ = np.full(answers.shape, np.nan)
+    if is_chunked(getattr(getattr(model, "search_", None), "answer", None)):
+        here.search_ = model.search_._replace(answer=np.full(model.search_.answer.shape, np.nan))
+    return here

@@ -7,6 +7,7 @@ import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,8 @@ MOST_TABLES = 12
 SECONDS = 90.0
 # Rows shown behind a prediction.
 SHOWN = 8
+# Of intervals.
+COVERAGE, METHOD = 0.9, "conformal"
 
 
 class Tables:
@@ -130,7 +133,7 @@ class Watcher:
 
 
 def fit(table: Table, target: str, features: Sequence[str], job: Job, tell: Tell) -> Fitted | None:
-    """Fit the regressor to use, and tell how good it is, what it looks at, and every left-out prediction."""
+    """Fit the regressor to use, and tell how good it is, what it looks at, every left-out prediction; then how sure."""
     from regard import KernelRegressor
     from regard.inference import simple_answers
 
@@ -166,28 +169,47 @@ def fit(table: Table, target: str, features: Sequence[str], job: Job, tell: Tell
             "stopped": watcher.halted,
         }
     )
+    if not job.over:
+        # Where rows are too few for the rank, intervals have no end.
+        ends = model.predict_interval(X, COVERAGE, METHOD)
+        half = float(np.median(ends[:, 1] - ends[:, 0])) / 2.0
+        tell({"did": "sure", "half": half if np.isfinite(half) else None})
     return Fitted(model, table, target, tuple(features))
 
 
 def look(fitted: Fitted, row: int, tell: Tell) -> None:
-    """Tell which rows the model looks at when it predicts one of them."""
+    """Tell which rows the model looks at when it predicts one of them, and where a new row like it should lie."""
     X, y = chosen(fitted.table, fitted.target, fitted.features)
     if row >= len(X):
         raise Refused(422, f"the table has {len(X)} rows")
-    seen = fitted.model.attend(X[row : row + 1], top=min(SHOWN, len(X)))
+    asked = X[row : row + 1]
+    told = fitted.model.explain(asked, top=SHOWN)[0]
+    # It is never far from itself; is it from the others?
+    others = copy(fitted.model)
+    others.key_, others.value_ = np.delete(others.key_, row, axis=0), np.delete(others.value_, row)
+    low, high = fitted.model.predict_interval(asked, COVERAGE, METHOD)[0].tolist()
     rows = [
-        {"row": int(key), "weight": float(weight), "y": float(y[key]), "x": X[key].tolist()}
-        for key, weight in zip(seen.index[0], seen.weight[0], strict=True)
-        if weight > 0.0
+        {
+            "row": int(key),
+            "weight": float(weight),
+            "effective": float(effective),
+            "y": float(y[key]),
+            "x": X[key].tolist(),
+        }
+        for key, weight, effective in zip(told.index, told.weight, told.effective, strict=True)
     ]
     tell(
         {
             "did": "looked",
             "row": row,
             "actual": float(y[row]),
-            "predicted": float(fitted.model.predict(X[row : row + 1])[0]),
+            "predicted": float(told.answer),
             "left_out": float(fitted.model.loo_predictions_[row]),
-            "mass": float(seen.mass[0]),
+            "interval": [low, high] if np.isfinite(high - low) else None,
+            "neighbours": told.neighbours,
+            "mass": told.mass,
+            "nearness": told.nearness.tolist(),
+            "far": bool(others.explain(asked, top=1).far[0]),
             "rows": rows,
         }
     )

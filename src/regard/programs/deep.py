@@ -2,7 +2,7 @@
 
 A score of −10⁶ is rounded to 10⁻¹⁰, and that is the error of every weight made from it, although only the differences
 between keys count. Here u² is the unevaluated sum of two numbers, and what is stored is the score above the query's
-``height``, a number near its largest score: small, and rounded relative to itself.
+``height``, a sum of two numbers near its largest score: small, and rounded relative to itself.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def rises(height, pairs, laplace, number, j0, n, tile):
             z[:] = 0.0
             _add_difference(pairs.queries[number, f], pairs.keys[j0 + j, f], pairs.w[f], z)
             _add_square(z, square)
-        _rise(square, pairs.stretch, height[number], laplace, tile[j])
+        _rise(square, pairs.stretch, height[number, 0], height[number, 1], laplace, tile[j])
     return True
 
 
@@ -66,8 +66,8 @@ def _add_square(z, square):
 
 
 @program
-def _rise(square, stretch, height, laplace, row):
-    """row = −½(u² + 2·height), or (height² − u²)/(u − height); where a square overflowed, far below everybody."""
+def _rise(square, stretch, height, top, laplace, row):
+    """row = −½(u² + 2·height) − top, or (height² − u²)/(u − height) − top; far below everybody if a square overflowed."""
     widest_lanes()
     for i in range(row.size):
         u2, tail = two_product(square[0, i], stretch)
@@ -79,7 +79,7 @@ def _rise(square, stretch, height, laplace, row):
         else:
             above, lost = two_sum(u2, 2 * height[i])
             rise = -(above + (lost + tail)) / 2
-        row[i] = rise if u2 < 1e300 else -1e300
+        row[i] = rise - top[i] if u2 < 1e300 else -1e300
 
 
 @program

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
@@ -15,6 +14,7 @@ from regard.estimators.inputs import query_array
 from regard.estimators.judged import data_to_diagnose, feature_names
 from regard.inference import simple_answers
 from regard.pooling import pool
+from regard.reporting.rows import among, counted_rows, rows_of
 
 Array = NDArray[Any]
 
@@ -39,6 +39,8 @@ class Facts:
 
     names: tuple[str, ...]  # of the features
     classes: tuple[str, ...]  # empty for numbers
+    rows: Array  # (n,) which of the rows given: those without empty cells, and with a weight
+    gaps: int  # how many have empty cells
     X: Array  # (n, d)
     y: Array  # (n,) numbers, or numbers of classes
     left_out: bool  # whether the answers are those of rows left out; else X is new to the model
@@ -50,44 +52,57 @@ class Facts:
     attention: Array  # (m, K)
     key: Array  # (K,) the training rows along ``along``
     along: int  # the feature that decides most
-    foremost: Array  # training rows looked at most
+    foremost: Array  # training rows looked at most, among those without empty cells
+    numbers: Array  # (len(foremost),) their places among all
     attended: Array  # (len(foremost),) their share of all attention
     expected: float  # the share that every row would have alike
 
 
 def facts_of(model: Any, X: Any, y: Any) -> Facts:
-    """Look at a fitted model through these rows; those it was fitted to are each answered by the others."""
+    """Look at a fitted model through these rows; those it was fitted to are each answered by the others.
+
+    Rows with empty cells, and training rows without weight, are passed over.
+    """
     check_is_fitted(model)
-    rows = query_array(model, X).astype(np.float64)
-    target, classes = _target(model, len(rows), y)
-    seen = rows.shape == model.key_.shape and np.array_equal(rows, model.key_.astype(np.float64))
-    if seen and len(rows) == 1:
-        raise ValueError("a report leaves rows out and needs two rows; this model has 1")
-    answer = _left_out(model, target) if seen else np.asarray(_answers(model, X), np.float64)
+    given = query_array(model, X).astype(np.float64)
+    target, classes = _target(model, len(given), y)
+    seen = np.array_equal(given, model.key_.astype(np.float64), equal_nan=True)
+    known = counted_rows(model)
+    places = known if seen else np.flatnonzero(~np.isnan(given).any(axis=1))
+    if len(places) < 1 + seen:
+        need = "leaves rows out and needs two rows" if seen else "needs a row"
+        told = " without empty cells" if len(places) < len(given) else ""
+        raise ValueError(f"a report {need}{told}; {'this model has' if seen else 'X has'} {len(places)}")
+    rows, target = given[places], target[places]
+    whole = among(model, known)
+    answer = _left_out(whole, target) if seen else np.asarray(_answers(model, rows_of(X, places)), np.float64)
     relevance = model._relevance() if hasattr(model, "_relevance") else getattr(model, "feature_relevance_", None)
     along = 0 if relevance is None else int(np.argmax(relevance))
     shown = np.random.default_rng(0).permutation(len(rows))[:SHOWN]
-    attention = np.asarray(model.attend(_rows(X, shown)), np.float64)
+    attention = np.asarray(whole.attend(rows_of(X, places[shown])), np.float64)
     total = attention.mean(axis=0)
     foremost = np.argsort(-total, kind="stable")[:FOREMOST]
     reach = None if getattr(model, "bandwidth_", None) is None else _reach(model, rows.shape[1])
     return Facts(
         names=_names(model, rows.shape[1]),
         classes=classes,
+        rows=places,
+        gaps=int(np.isnan(given).any(axis=1).sum()),
         X=rows,
         y=target,
         left_out=seen,
         answer=answer,
-        contestants=(_judged("model", answer, target), *_baselines(model, rows, target, seen)),
+        contestants=(_judged("model", answer, target), *_baselines(whole, rows, target, seen)),
         relevance=relevance,
         reach=reach,
         shown=shown,
         attention=attention,
-        key=model.key_[:, along],
+        key=whole.key_[:, along],
         along=along,
         foremost=foremost,
+        numbers=known[foremost],
         attended=total[foremost],
-        expected=1.0 / len(model.key_),
+        expected=1.0 / len(whole.key_),
     )
 
 
@@ -99,6 +114,8 @@ def _target(model: Any, rows: int, y: Any) -> tuple[Array, tuple[str, ...]]:
     if len(labels) != rows:
         raise ValueError(f"X has {rows} rows but y has {len(labels)}")
     if not hasattr(model, "classes_"):
+        if model.value_.ndim > 1:
+            raise ValueError(f"a report is about one target; this model predicts {model.value_.shape[1]}")
         value = labels.astype(np.float64)
         if not np.isfinite(value).all():
             raise ValueError("y must be finite")
@@ -120,12 +137,6 @@ def _reach(model: Any, width: int) -> Array:
         return np.broadcast_to(model.bandwidth_, width)
     with np.errstate(divide="ignore"):
         return np.asarray(1.0 / np.asarray(model.w_))
-
-
-def _rows(X: Any, rows: Array) -> Any:
-    """Some rows of an array or a dataframe."""
-    frame = nw.from_native(X, pass_through=True)
-    return frame[rows.tolist()].to_native() if isinstance(frame, nw.DataFrame) else np.asarray(X)[rows]
 
 
 def _answers(model: Any, X: Any) -> Any:

@@ -6,6 +6,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
+from typing import Any
 
 import numpy as np
 
@@ -28,14 +29,24 @@ class Page:
         text = WORDS[name].said(self.lang)
         return escape(text.format(**given) if given else text)
 
-    def whole(self, found: Diagnosis | None, plan: str, code: str, letters_missing: bool) -> str:
+    def filled(self, name: str, **given: str) -> str:
+        """The same, with HTML to fill in."""
+        return escape(WORDS[name].said(self.lang)).format(**given)
+
+    def joined(self, *sentences: str) -> str:
+        """Sentences one after another; Chinese ones stand without a space between."""
+        return ("" if self.lang == "zh" else " ").join(one for one in sentences if one)
+
+    def whole(self, doubts: Iterable[str], found: Diagnosis | None, plan: str, code: str, letters_missing: bool) -> str:
         title = self.say("title", target=self.target)
         css = files("regard.reporting").joinpath("page.css").read_text(encoding="utf-8")
         parts = [
             f"<header><p class='kicker'>{self.say('kicker')}</p><h1>{title}</h1>",
             f"<p class='lead'>{escape(lead(self.facts, self.target).said(self.lang))}</p></header><main>",
             f"<p class='note'>{self.say('letters')}</p>" if letters_missing else "",
+            self.gaps(),
             *self.good(),
+            *doubts,
             *self.looks(),
             *self.verdict(found),
             *self.map(),
@@ -54,6 +65,10 @@ class Page:
         )
         body = "\n".join(part for part in parts if part)
         return f"<!doctype html>\n<html lang='{lang}'><head>{head}</head><body>\n{body}\n</body></html>\n"
+
+    def gaps(self) -> str:
+        many = self.facts.gaps
+        return f"<p class='note'>{self.say('gaps', count=f'{many:,}')}</p>" if many else ""
 
     def good(self) -> Iterable[str]:
         classes, facts = bool(self.facts.classes), self.facts
@@ -102,10 +117,10 @@ class Page:
         # Row numbers are those of the training rows, which are only here if X is them.
         shown = range(min(len(facts.names), 6)) if facts.left_out else ()
         rows = []
-        for place, share in zip(facts.foremost, facts.attended, strict=True):
+        for place, row, share in zip(facts.foremost, facts.numbers, facts.attended, strict=True):
             cells = [cell(float(facts.X[place, i]), facts.X[:, i]) for i in shown]
-            value = [self._value(int(place))] if facts.left_out else []
-            rows.append([f"{place:,}", f"{share:.2%}", *value, *cells])
+            value = [self.value(facts.y[place])] if facts.left_out else []
+            rows.append([f"{row:,}", f"{share:.2%}", *value, *cells])
         target = [escape(self.target)] if facts.left_out else []
         heads = [self.say("row"), self.say("attention"), *target, *(escape(facts.names[i]) for i in shown)]
         yield self.table(heads, rows)
@@ -123,18 +138,28 @@ class Page:
         heads = [self.say("feature"), self.say("least"), self.say("middle"), self.say("most")]
         yield self.table(heads, rows)
 
-    def _value(self, place: int) -> str:
-        value = self.facts.y[place]
+    def value(self, value: Any) -> str:
+        """A value of y: a number, or the name of a class."""
         return escape(self.facts.classes[int(value)]) if self.facts.classes else cell(float(value), self.facts.y)
 
-    def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], best: Sequence[bool] | None = None) -> str:
+    def table(
+        self,
+        heads: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        best: Sequence[bool] | None = None,
+        foot: Sequence[str] = (),
+    ) -> str:
         """Cells are HTML already."""
         top = "".join(f"<th{'' if i == 0 else ' class=n'}>{head}</th>" for i, head in enumerate(heads))
         body = []
         for n, row in enumerate(rows):
             cells = f"<th>{row[0]}</th>" + "".join(f"<td class=n>{cell}</td>" for cell in row[1:])
             body.append(f"<tr{' class=best' if best is not None and best[n] else ''}>{cells}</tr>")
-        return f"<div class='scroll'><table><thead><tr>{top}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+        # What stands at the foot belongs to the last columns; its name has the others to itself.
+        ends = "".join(f"<td class=n>{cell}</td>" for cell in foot[1:])
+        under = f"<tfoot><tr><th colspan={len(heads) - len(foot) + 1}>{foot[0]}</th>{ends}</tr></tfoot>" if foot else ""
+        inner = f"<thead><tr>{top}</tr></thead><tbody>{''.join(body)}</tbody>{under}"
+        return f"<div class='scroll'><table>{inner}</table></div>"
 
     def figure(self, name: str, caption: str) -> str:
         source = "data:image/svg+xml;base64," + b64encode(self.pictures[name]).decode()

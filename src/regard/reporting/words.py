@@ -43,6 +43,132 @@ WORDS = {
         "How much chance the model gave to the class that was right; the farther right, the better.",
         "模型给正确类别的概率；越靠右越好。",
     ),
+    "gaps": Text(
+        "{count} rows have empty cells. They were compared by the columns they have, and are not counted here.",
+        "有 {count} 行含空单元格：比较时只用它们有的列，这里的数字不计这些行。",
+    ),
+    "sure": Text("How sure is it?", "它有多大把握？"),
+    "sure_left_out": Text(
+        "Every answer comes with an interval that should hold the truth in nine of ten cases. Of these rows, each "
+        "answered by the others, {inside} lie inside theirs. Half of the answers are good to ± {half} or better.",
+        "每个答案都带一个区间，十次中应有九次包含真实值。这些行各由其余行回答，{inside} 落在自己的区间内；"
+        "一半答案的区间不宽于 ± {half}。",
+    ),
+    "sure_new": Text(
+        "Every answer comes with an interval that should hold the truth in nine of ten cases. Of these rows, which the "
+        "model had not seen, {inside} lie inside theirs. Half of the answers are good to ± {half} or better.",
+        "每个答案都带一个区间，十次中应有九次包含真实值。这些行模型没见过，{inside} 落在自己的区间内；"
+        "一半答案的区间不宽于 ± {half}。",
+    ),
+    "sure_picture": Text(
+        "Rows from the lowest prediction to the highest, each with its interval. One dot in ten or so may lie outside.",
+        "各行按预测值从低到高排列，每行带自己的区间；大约十个点里有一个在区间外。",
+    ),
+    "sure_curve": Text(
+        "The predictions with their intervals. One dot in ten or so may lie outside.",
+        "预测曲线和它的区间；大约十个点里有一个在区间外。",
+    ),
+    "promise": Text(
+        "Conformal intervals: as wide as left-out errors nearby, times one number that puts nine of ten training rows "
+        "inside; new rows should do as well if they come from where these came from, though with a learned bandwidth "
+        "that is no theorem, and far from all data nobody can promise it.",
+        "共形区间：宽度取自附近留一误差的大小，再乘一个数，使十分之九的训练行落在区间内；新数据若与这些行同源，应当差不多，"
+        "但带宽是学来的，这不是定理；远离所有数据处，谁也不能保证。",
+    ),
+    "sure_no": Text(
+        "This kind of model does not tell how sure it is.",
+        "这类模型不说明自己有多大把握。",
+    ),
+    "sure_alone": Text(
+        "The model has one training row, and errors are measured on rows left out: there is nothing to tell yet.",
+        "模型只有一个训练行，而误差要靠留出的行来量：还没有什么可说。",
+    ),
+    "sure_few": Text(
+        "Too few rows: an interval that should hold nine of ten new rows takes at least nine training rows.",
+        "行数太少：要让区间包含十分之九的新数据，至少需要九个训练行。",
+    ),
+    "sure_large": Text(
+        "With so many training rows this takes long; a report made after model.predict_interval was used has it here.",
+        "训练行太多，量起来很久；先用一次 model.predict_interval，再做报告，这里就会有。",
+    ),
+    "looked_at": Text(
+        "({looked} of the {there} rows were looked at here.)", "（这里看了 {there} 行中的 {looked} 行。）"
+    ),
+    "learned_from": Text(
+        "(The spread was measured on {rows} of the training rows.)", "（误差的大小是在 {rows} 个训练行上量的。）"
+    ),
+    "third": Text("answers", "答案"),
+    "rows": Text("rows", "行数"),
+    "inside": Text("inside", "在区间内"),
+    "half": Text("half of them within", "一半不宽于"),
+    "surest": Text("the third it is surest of", "最有把握的三分之一"),
+    "between": Text("the third between", "中间的三分之一"),
+    "unsurest": Text("the third it is least sure of", "最没把握的三分之一"),
+    "sets_left_out": Text(
+        "Every answer comes with the classes that it may be, so that nine of ten times the right one is among them. Of "
+        "these rows, each answered by the others, {inside} have the right class in their set, which holds {size} "
+        "classes on average.",
+        "每个答案都给出可能的类别，十次中应有九次包含正确的一个。这些行各由其余行回答，{inside} 的集合包含正确类别，"
+        "集合平均有 {size} 个类别。",
+    ),
+    "sets_new": Text(
+        "Every answer comes with the classes that it may be, so that nine of ten times the right one is among them. Of "
+        "these rows, which the model had not seen, {inside} have the right class in their set, which holds {size} "
+        "classes on average.",
+        "每个答案都给出可能的类别，十次中应有九次包含正确的一个。这些行模型没见过，{inside} 的集合包含正确类别，"
+        "集合平均有 {size} 个类别。",
+    ),
+    "set_size": Text("classes in the set", "集合中的类别数"),
+    "calibration": Text(
+        "Rows with about the same chance of their likeliest class together. On the dashed line it is right as often as "
+        "it says; below, it is too sure of itself.",
+        "把最可能类别概率相近的行放在一起。落在虚线上，说多少就对多少；在虚线下，则过于自信。",
+    ),
+    "promise_sets": Text(
+        "Conformal sets: a class is in the set if its chance is at least what nine of ten left-out rows gave to their "
+        "own; new rows should do as well if they come from where these came from, though with a learned bandwidth that "
+        "is no theorem.",
+        "共形集合：某类别的概率不低于十分之九的留出行给自己类别的概率，就进入集合；新数据若与这些行同源，应当差不多，但带宽是学来的，这不是定理。",
+    ),
+    "why": Text("Why this answer?", "为什么是这个答案？"),
+    "why_left_out": Text(
+        "Three rows, each hidden and answered by the others. Rows are counted from 0; the last line says how much each "
+        "column had to do with who was near.",
+        "举三行为例，每行都被藏起来，由其余行回答。行号从 0 数起；最后一行说明各列对“远近”起了多少作用。",
+    ),
+    "why_new": Text(
+        "Three of the rows. Rows are counted from 0; the last line says how much each column had to do with who was "
+        "near.",
+        "举三行为例。行号从 0 数起；最后一行说明各列对“远近”起了多少作用。",
+    ),
+    "leaning": Text(
+        "A row counts in the answer as its column “counts” says: a line through the rows near by leans on some and "
+        "against others.",
+        "各行在答案里占多少，看“分量”一列：答案是附近各行的一条直线，会倚重一些行、抵消另一些行。",
+    ),
+    "ordinary": Text("An ordinary one: row {row}", "普通的一行：第 {row} 行"),
+    "unsure": Text("The one it is least sure of: row {row}", "最没把握的一行：第 {row} 行"),
+    "farthest": Text("The one farthest from the others: row {row}", "离其他行最远的一行：第 {row} 行"),
+    "answered": Text("Predicted {answer}{half}; it is {actual}.", "预测 {answer}{half}；实际是 {actual}。"),
+    "give_or_take": Text(", give or take {half}", "，上下 {half}"),
+    "looked": Text(
+        "It looks at {neighbours} of {rows} training rows; those below hold {mass} of its attention.",
+        "它看 {rows} 个训练行中的 {neighbours} 行；下面这些占注意力的 {mass}。",
+    ),
+    "bandwidths": Text("The nearest is {distance} bandwidths away.", "最近的一行在 {distance} 个带宽之外。"),
+    "units of X": Text("The nearest is {distance} away.", "最近的一行相距 {distance}。"),
+    "far": Text(
+        "Far from everything the model has seen: the answer is little more than that of the nearest rows. Do not trust "
+        "it.",
+        "远离模型见过的一切：这个答案不过是最近几行的值，不要轻信。",
+    ),
+    "nobody": Text(
+        "It is {actual}. No training row is in reach, and there is no answer.",
+        "实际是 {actual}。没有训练行够得着，没有答案。",
+    ),
+    "this": Text("this row", "这一行"),
+    "counts": Text("counts", "分量"),
+    "shares": Text("share in the distance", "在距离中的份额"),
     "looks": Text("What does it look at?", "它看重什么？"),
     "looks_lead": Text(
         "An answer is a weighted average of similar rows. These features decide what counts as similar:",

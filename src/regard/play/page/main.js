@@ -5,7 +5,7 @@ import { median } from "./diagnosis.js";
 import { drawHeat, onHeat } from "./heatmap.js";
 import { KERNELS } from "./kernels.js";
 import { drawLoss, drawSteps, startLosses } from "./losses.js";
-import { askAbout, drawPlot, queries, startPlot, truth } from "./plot.js";
+import { askAbout, bandQueries, drawPlot, fetchSight, queries, sight, startPlot, truth } from "./plot.js";
 import { curve, error, looks, mean, nearest, room } from "./pooling.js";
 import { CURVES, fragment, loadNotes, onChange, restore, set, state, VIEWS, W_MAX, W_MIN } from "./state.js";
 import { advance, resetTraining, startTraining, trail } from "./train.js";
@@ -25,6 +25,7 @@ function again() {
 }
 
 const DRAWN = {
+	band: ({ kernel, w, x, y }) => (sight ? sight.intervals(kernel, w, bandQueries, x, y, into.leftOut) : void fetchSight()),
 	truth: () => truth,
 	average: ({ y }) => queries.map(() => y, (y = mean(y))),
 	nearest: ({ x, y }) => nearest(queries, x, y),
@@ -39,7 +40,7 @@ function frame(time) {
 		if (into.n !== x.length) into = room(x.length);
 		looks(kernel, w, x, y, into);
 		const loss = error(into.leftOut, y);
-		drawPlot(Object.fromEntries(CURVES.map((name) => [name, !hidden.has(name) && DRAWN[name](state)])));
+		drawPlot(Object.fromEntries(CURVES.map((name) => [name, !hidden.has(name) && DRAWN[name](state)])), into.leftOut);
 		drawHeat(into, isDark());
 		if (swept) showVerdict(loss, error(into.answer, y), median(into.neighbours), swept);
 		drawLoss(swept, loss, swept?.version !== version, trail);

@@ -1,14 +1,12 @@
 // The big plot: points to drag, the curves, and the lines from a query to its keys.
 
 import { $, clamp, frame, make, padded, path, put, short, ticks } from "./chart.js";
-import { row, weighted } from "./pooling.js";
 import { addPoint, CURVES, movePoint, onChange, removePoint, set, state, X_RANGE } from "./state.js";
 import { say } from "./words.js";
 
 const GRID = 241;
 // Pixels within which a pointer takes hold of a point and a click stays a click; milliseconds between two clicks.
 const REACH = { mouse: 12, touch: 24 }, STILL = 5, TWICE = 500;
-const MOST_LINES = 60, THICKEST = 7, THINNEST = 0.004;
 // What an arrow key moves a point by; a tenth with Shift.
 const STEP = 0.1;
 
@@ -16,12 +14,23 @@ export const queries = Float64Array.from({ length: GRID }, (_, i) => (X_RANGE[1]
 export const truth = queries.map((x) => 2 * Math.sin(x) + x ** 0.8);
 
 const dots = [], curves = {};
-let chart, redraw, range = [-1, 6], held = -1, current = 0, asking = null;
+let chart, redraw, range = [-1, 6], held = -1, current = 0, asking = null, fetching;
+export let sight = null; // looks.js, once it was needed
+
+/** Fetch looks.js and draw again. */
+export const fetchSight = () => (fetching ??= import("./looks.js").then((found) => {
+	sight = found;
+	redraw();
+}));
+
+// A band needs fewer than a curve.
+export const bandQueries = queries.filter((_, i) => i % 2 === 0);
 
 export function startPlot(again) {
 	redraw = again;
 	chart = frame($("plot"), ["curves", "looks", "dots"], again, 30);
 	for (const name of CURVES) curves[name] = make("path", { class: `curve ${name}` }, chart.curves);
+	chart.curves.prepend(curves.band); // under the lines
 	pointer(chart.svg);
 	keyboard(chart.dots);
 	onChange(({ fit, lang, hidden }) => {
@@ -34,17 +43,20 @@ const tell = (...told) => ($("told").textContent = say(...told));
 const within = (y) => clamp(y, ...range);
 
 /** One frame; `drawn` has a curve for each name, or nothing. */
-export function drawPlot(drawn) {
+export function drawPlot(drawn, leftOut) {
 	if (!chart.width) return;
 	chart.axes({ x: padded(X_RANGE, 0.02), y: range, xTicks: ticks(X_RANGE, 5), yTicks: ticks(range, 6), xName: "x", yName: "y" });
 	for (const name of CURVES) {
 		const line = curves[name];
 		if (line.drawn === drawn[name] && line.sy === chart.sy) continue; // nothing new, on the same axes
 		[line.drawn, line.sy] = [drawn[name], chart.sy];
-		put(line, { d: drawn[name] ? path(queries, drawn[name], chart) : "" });
+		put(line, { d: !drawn[name] ? "" : name === "band" ? sight.area(bandQueries, drawn[name], chart) : path(queries, drawn[name], chart) });
 	}
 	drawDots();
-	drawLooks();
+	chart.looks.replaceChildren();
+	if (asking === null) return;
+	if (sight) $("told").textContent = sight.drawLooks(chart, asking, leftOut);
+	else fetchSight();
 }
 
 function drawDots() {
@@ -64,22 +76,6 @@ function drawDots() {
 /** Only the point that can be reached needs a name. */
 const label = () => (dots[current].ariaLabel = say("point",
 	{ x: short(state.x[current]), y: short(state.y[current]), number: current + 1, n: dots.length }));
-
-/** Lines from the query asked about to its keys, as thick as their weights. */
-function drawLooks() {
-	chart.looks.replaceChildren();
-	if (asking === null) return;
-	const { sx, sy } = chart, { x, y } = state, weights = new Float64Array(x.length), mass = row(state.kernel, state.w, asking, x, weights);
-	const order = [...x.keys()].sort((a, b) => weights[b] - weights[a]).slice(0, MOST_LINES), most = weights[order[0]];
-	const answer = weighted(weights, y) / mass, [x1, y1] = [sx(asking), sy(answer)];
-	for (const j of order) {
-		const share = weights[j] / most;
-		if (share > THINNEST) make("line", { x1, y1, x2: sx(x[j]), y2: sy(y[j]), "stroke-width": THICKEST * share }, chart.looks);
-	}
-	make("circle", { class: "now", r: 6, cx: x1, cy: y1 }, chart.looks);
-	tell("asked", { x: short(asking), y: short(answer), neighbours: short(mass ** 2 / weighted(weights, weights)),
-		most: short((100 * most) / mass) });
-}
 
 /** Ask what a query at x looks at; null for none. */
 export function askAbout(x) {

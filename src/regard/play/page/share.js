@@ -62,14 +62,15 @@ async function pixels(svg) {
 
 /** Python that computes the attention curve of this page at the page's queries. */
 function python() {
-	const { kernel, edited, n, seed, x, y } = state, w = +state.w.toPrecision(6), list = (numbers) => `np.array([${[...numbers].join(", ")}])`;
+	const { kernel, edited, n, seed, x, y, hidden } = state, w = +state.w.toPrecision(6), list = (numbers) => `np.array([${[...numbers].join(", ")}])`;
 	const [imported, ...made] = {
 		dot: ["pool; from regard.scores import DotProduct", `score = DotProduct(w=${w})`, "curve = pool(query, x, y, score).output"],
 		additive: ["pool; from regard.scores import Additive",
 			`score = Additive(W_q=[[${w}, 1], [${w}, -1]], W_k=[[-${w}], [-${w}]], w_v=[${GAIN}, -${GAIN}])`,
 			"curve = pool(np.c_[query, np.ones(241)], x[:, None], y, score).output"],
 	}[kernel] ?? ["NadarayaWatsonRegressor",
-		`model = NadarayaWatsonRegressor(kernel="${kernel}", bandwidth=1 / ${w}).fit(x[:, None], y)`, "curve = model.predict(query[:, None])"];
+		`model = NadarayaWatsonRegressor(kernel="${kernel}", bandwidth=1 / ${w}).fit(x[:, None], y)`, "curve = model.predict(query[:, None])",
+		...(hidden.has("band") ? [] : ['low, high = model.predict_interval(query[:, None], 0.9, "jackknife").T'])];
 	const data = edited ? `x, y = ${list(x)}, ${list(y)}` : `x, y = regard.data.notes(n_train=${n}, seed=${seed})[:2]`;
 	return [edited ? "import numpy as np" : "import numpy as np, regard", `from regard import ${imported}`, data,
 		"query = np.linspace(0, 5, 241)", ...made].join("\n");

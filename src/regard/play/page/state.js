@@ -4,11 +4,11 @@ import { clamp } from "./chart.js";
 import { KERNELS } from "./kernels.js";
 
 export const W_MIN = 0.05, W_MAX = 500, X_RANGE = [0, 5], VIEWS = ["points", "table", "dates"];
-export const CURVES = ["truth", "average", "nearest", "attention", "learned"];
+export const CURVES = ["truth", "average", "nearest", "attention", "learned", "band"];
 const SIZES = [20, 50, 100, 200, 500], MOST_POINTS = 1000, LEAST_POINTS = 2;
 
 export const state = {
-	view: "points", lang: "", theme: "", kernel: "gaussian", w: 1, sort: true, hidden: new Set(["nearest"]),
+	view: "points", lang: "", theme: "", kernel: "gaussian", w: 1, sort: true, hidden: new Set(["band", "nearest"]),
 	n: 50, seed: 0, edited: false, x: new Float64Array(0), y: new Float64Array(0),
 	learned: null, // {kernel, w} of the last training
 	date: "",
@@ -60,7 +60,8 @@ export async function loadNotes(n, seed) {
 /** The state as the fragment of a link. */
 export function fragment() {
 	const { lang, theme, view, kernel, w, sort, hidden, edited, x, y, n, seed, learned, date } = state;
-	const parts = { lang, theme, view, kernel, w: +w.toPrecision(6), sort: sort ? "" : 0, hide: [...hidden].join(".") || "none",
+	const parts = { lang, theme, view, kernel, w: +w.toPrecision(6), sort: sort ? "" : 0, hide: [...hidden].filter((name) => name !== "band").join(".") || "none",
+		band: hidden.has("band") ? "" : 1,
 		points: edited ? Array.from(x, (each, i) => `${each},${y[i]}`).join("_") : "", notes: edited ? "" : `${n}.${seed}`,
 		learned: learned ? `${learned.kernel},${learned.w}` : "", date: encodeURIComponent(date) };
 	return "#" + Object.keys(parts).filter((name) => parts[name] !== "").map((name) => `${name}=${parts[name]}`).join("&");
@@ -74,7 +75,7 @@ export async function restore(text) {
 	if (parts.w >= 1e-3 && parts.w <= 1e5) changes.w = +parts.w;
 	changes.sort = parts.sort !== "0";
 	if (parts.date) changes.date = parts.date;
-	if (parts.hide) changes.hidden = new Set(CURVES.filter((name) => parts.hide.split(".").includes(name)));
+	if (parts.hide) changes.hidden = new Set(CURVES.filter((name) => (name === "band" ? !parts.band : parts.hide.split(".").includes(name))));
 	set(changes);
 	const points = (parts.points ?? "").split("_").map((pair) => pair.split(",").map(Number));
 	const good = points.every(([x, y]) => clamp(x, ...X_RANGE) === x && Math.abs(y) < 1e6);

@@ -14,7 +14,7 @@ const element = (tag, text, ...children) => {
 	return made;
 };
 const chart = frame($("scatter"), ["marks"], draw, 48);
-const marks = ["level", "cloud", "now"].map((name) => make("path", { class: name }, chart.marks));
+const marks = ["level", "cloud", "range", "now"].map((name) => make("path", { class: name }, chart.marks));
 let table, fitted, looked, asking;
 
 function tell(text, wrong = false) {
@@ -84,6 +84,7 @@ function fit() {
 		if (heard.did === "queued") return heard.before && tell(say("waiting", heard));
 		if (heard.did === "started") return tell(say("fitting"));
 		if (heard.did === "progress") return heard.done && ($("fit-bar").value = heard.done);
+		if (heard.did === "sure") return fitted && showScores(Object.assign(fitted, heard));
 		busy(false);
 		if (heard.did === "refused") return refused(heard);
 		if (heard.did !== "fitted") return tell(say("stoppedEarly"));
@@ -102,13 +103,14 @@ function draw() {
 	chart.axes({ x: range, y: range, xTicks: yTicks, yTicks, xName: say("actual"), yName: say("predicted") });
 	put(marks[0], { d: path(range, range, chart) });
 	put(marks[1], { d: circles(actual, predicted, chart, actual.length > 800 ? 2 : 3.5) });
-	put(marks[2], { d: circles(chosen.map((i) => actual[i]), chosen.map((i) => predicted[i]), chart, 6) });
+	put(marks[2], { d: chosen.map((i) => looked.interval && `M${chart.sx(actual[i])} ${looked.interval.map(chart.sy).join("V")}`).join("") });
+	put(marks[3], { d: circles(chosen.map((i) => actual[i]), chosen.map((i) => predicted[i]), chart, 6) });
 }
 
 function showScores() {
-	const { relevance, features, bandwidth, target, rows, score, error, mean_error: mean, nearest_error: nearest, neighbours } = fitted;
+	const { relevance, features, bandwidth, target, rows, score, error, mean_error: mean, nearest_error: nearest, neighbours, half } = fitted;
 	$("score-told").textContent = say("scoreTold", { target, rows, score: score.toFixed(3), error: short(error), mean: short(mean),
-		nearest: short(nearest), neighbours: short(neighbours) });
+		nearest: short(nearest), neighbours: short(neighbours) }) + (half ? ` ${say("sure", { half: short(half) })}` : "");
 	$("relevance").replaceChildren(...[...relevance.keys()].sort((a, b) => relevance[b] - relevance[a]).map((i) => {
 		const share = relevance[i], bar = element("i", ""), reach = short(bandwidth[i] ?? Infinity);
 		bar.style.width = `${100 * share}%`;
@@ -132,14 +134,19 @@ function look(row) {
 }
 
 function showRows() {
-	const { row, actual, left_out: left, predicted, mass, rows } = looked;
-	$("rows-told").textContent = say("rowsTold", { row: row + 1, actual: short(actual), left: short(left), predicted: short(predicted),
-		mass: Math.round(100 * mass) });
+	const { row, actual, left_out: left, predicted, mass, rows, neighbours, interval, nearness, far } = looked;
+	const told = [say("rowsTold", { row: row + 1, actual: short(actual), left: short(left), predicted: short(predicted),
+		neighbours: short(neighbours), mass: Math.round(100 * mass) })];
+	if (interval) told.push(say("newLike", { low: short(interval[0]), high: short(interval[1]) }));
+	if (far) told.push(say("farRow"));
+	$("rows-told").textContent = told.join(" ");
 	const line = (tag, cells) => element("tr", "", ...cells.map((cell) => element(tag, cell)));
-	$("rows").replaceChildren(line("th", [say("row"), say("weight"), fitted.target, ...fitted.features]), ...rows.map((seen) => {
+	const heads = line("th", [say("row"), say("weight"), say("counts"), fitted.target, ...fitted.features]);
+	$("rows").replaceChildren(heads, ...rows.map((seen) => {
 		const own = seen.row === row, numbers = [seen.y, ...seen.x].map((cell) => short(cell, DIGITS));
-		const made = line("td", [`${own ? say("itself") : ""} ${seen.row + 1}`, `${(100 * seen.weight).toFixed(1)} %`, ...numbers]);
+		const shares = [seen.weight, seen.effective].map((share) => `${(100 * share).toFixed(1)} %`);
+		const made = line("td", [`${own ? say("itself") : ""} ${seen.row + 1}`, ...shares, ...numbers]);
 		made.classList.toggle("own", own);
 		return made;
-	}));
+	}), line("td", [say("shares"), "", "", "", ...nearness.map((share) => `${Math.round(100 * share)} %`)]));
 }

@@ -1,0 +1,127 @@
+"""``regard fit`` of what is too large for one table: folders of Parquet files, and clusters of dask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard.cli.console import say, working
+from regard.cli.inputs import check_distinct, size_in_words
+from regard.cli.progress import learning
+from regard.cli.summary import told
+
+if TYPE_CHECKING:
+    from regard.cli.fit import Fit
+
+# Seconds that a scheduler has to answer.
+PATIENCE = 10
+
+
+def goes_elsewhere(fit: Fit) -> bool:
+    """Whether a fit is for dask: a scheduler was named, or the table is a folder of Parquet files."""
+    return fit.scheduler is not None or (Path(fit.data).is_dir() and any(Path(fit.data).glob("*.parquet")))
+
+
+def fit_elsewhere(fit: Fit) -> None:
+    """Learn where the scheduler's workers are, or in this process, and save the model here."""
+    from regard.data.files import check_output
+    from regard.store import StoreError, save
+
+    check_output(fit.out, fit.force, StoreError)
+    check_distinct(fit.out, fit.data)
+    if fit.report is not None:
+        raise ValueError("--report describes a table in memory; leave it out for a folder or a cluster")
+    with _client(fit.scheduler) as where:
+        with working(f"Looking at {fit.data}"):
+            table = _table(fit.data)
+            names = _features(fit, table)
+            classes = not _is_number(table[fit.target].dtype)
+            weight = None if fit.sample_weight is None else table[fit.sample_weight]
+            model = _estimator(fit, classes)
+        with learning(model, f"Learning {where}"):
+            model.fit(table[list(names)], table[fit.target], sample_weight=weight)
+        with working(f"Bringing the rows here and saving {fit.out}"):
+            from regard.estimators.clustered import brought_here
+
+            model = brought_here(model)
+            save(model, fit.out, metadata={"target": fit.target}, force=fit.force)
+    for line in told(model, names, fit.target, f"{len(model.key_):,} rows of {fit.data}"):
+        say(line)
+    say(f"saved {fit.out} ({size_in_words(fit.out)})")
+
+
+@contextmanager
+def _client(scheduler: str | None) -> Iterator[str]:
+    """A client of the scheduler, or none; says where the work is done."""
+    from regard.cluster import ClusterError, require_dask
+
+    require_dask()
+    if scheduler is None:
+        yield "here"
+        return
+    from distributed import Client
+
+    try:
+        client = Client(scheduler, timeout=PATIENCE)
+    except (OSError, ValueError, TimeoutError) as reason:
+        raise ClusterError(f"no scheduler answers at {scheduler}: {str(reason).splitlines()[0]}") from None
+    with client:
+        count = len(client.ncores())
+        yield f"on {count} worker" + "s" * (count != 1)
+
+
+def _table(data: str) -> Any:
+    """A lazy dataframe of a Parquet file or a folder of them; what is no Parquet is refused."""
+    import dask.dataframe as dd
+    from pyarrow.parquet import read_schema
+
+    from regard.data import TableError
+
+    path = Path(data)
+    if data == "-" or not path.exists():
+        raise TableError(f"{data}: a cluster reads Parquet, a file or a folder of files; there is none of this name")
+    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    if not files or any(file.suffix != ".parquet" for file in files):
+        raise TableError(f"{data}: a cluster reads Parquet, a file or a folder of files whose names end in .parquet")
+    for file in files:
+        try:
+            read_schema(file)
+        except (OSError, ValueError) as reason:
+            raise TableError(f"{file}: cannot be read as Parquet ({str(reason).splitlines()[0][:200]})") from None
+    return dd.read_parquet([str(file.resolve()) for file in files])
+
+
+def _features(fit: Fit, table: Any) -> tuple[str, ...]:
+    from regard.data import TableError
+    from regard.data.table import listing
+
+    columns = list(map(str, table.columns))
+    wanted = [name for name in (fit.target, fit.sample_weight, *(fit.features or ())) if name is not None]
+    missing = [name for name in wanted if name not in columns]
+    if missing:
+        raise TableError(f"{fit.data}: has no column {missing[0]!r}; its columns are {listing(columns)}")
+    if fit.features is not None:
+        return fit.features
+    others = [name for name in columns if name not in (fit.target, fit.sample_weight)]
+    numbers = tuple(name for name in others if _is_number(table[name].dtype))
+    for name in others:
+        if name not in numbers:
+            say(f"left out {name!r}: {table[name].dtype}; of a folder or on a cluster only numbers are learned from")
+    if not numbers:
+        raise TableError(f"{fit.data}: has no column of numbers left to learn from besides the target {fit.target!r}")
+    return numbers
+
+
+def _is_number(dtype: Any) -> bool:
+    return getattr(dtype, "kind", "O") in "fiub"
+
+
+def _estimator(fit: Fit, classes: bool) -> Any:
+    import regard
+
+    if fit.bandwidth is None:
+        return regard.KernelClassifier() if classes else regard.KernelRegressor()
+    kind = regard.NadarayaWatsonClassifier if classes else regard.NadarayaWatsonRegressor
+    return kind(kernel=fit.kernel or "gaussian", bandwidth=fit.bandwidth)

@@ -1,0 +1,138 @@
+"""How sure, in numbers: what intervals and sets of classes hold of the rows given, and how wide they are.
+
+Training rows are judged as the rest of the report judges them, each answered by the others: its left-out residual
+against the spread that the others tell. New rows are judged by ``predict_interval`` and ``predict_set`` as they are.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.inference.calibration import set_bound
+from regard.inference.ranks import conformal_bound
+from regard.inference.spread import row_counts
+from regard.reporting.facts import Facts
+from regard.reporting.rows import asked_by_us, counted_rows, rows_of
+
+Array = NDArray[Any]
+
+COVERAGE, METHOD = 0.9, "conformal"
+# Rows looked at, and training rows from which the spread is learned where it is not known yet: more would take long.
+MOST, LEARNED_FROM = 2000, 5000
+# Rows from which on thirds of them are told apart.
+THIRDS = 30
+# Along the curve of a single feature.
+POINTS = 200
+
+
+@dataclass(frozen=True)
+class Sure:
+    """Intervals of m of the rows, or sets of classes; ``why_not`` instead of them where there is nothing to tell."""
+
+    rows: Array  # (m,) places in Facts.X, sorted
+    inside: Array  # (m,) whether y lies inside
+    centre: Array  # (m,) predictions, or the chance of the likeliest class
+    size: Array  # (m,) half the width of the interval, or how many classes the set holds
+    right: Array  # (m,) whether the likeliest class is the right one; empty for numbers
+    curve: tuple[Array, Array, Array] | None  # (POINTS,) x, predictions and half widths where there is one feature
+    learned_from: int  # training rows behind the spread if these are not all; 0 otherwise
+    why_not: str = ""  # "no", "alone", "few" or "large"
+
+
+def sure_of(model: Any, X: Any, facts: Facts) -> Sure:
+    """What a model says of its doubts on these rows.
+
+    *Cost*: ``predict_interval`` of at most 2,000 rows, and at the first call its look back at the training rows; for
+    more than 10,000 of them at 5,000 only.
+    """
+    if facts.classes:
+        return _classes(model, X, facts) if hasattr(model, "predict_set") else _nothing("no")
+    if not hasattr(model, "predict_interval"):
+        return _nothing("no")
+    whole = len(counted_rows(model))
+    if whole < 2:
+        return _nothing("alone")
+    asked, learned_from = _asked(model, facts, whole)
+    if asked is None:
+        return _nothing("large")
+    shown, counts = asked._shown()
+    bound = float(conformal_bound(np.abs(shown), counts, COVERAGE)[0])
+    if not np.isfinite(bound):
+        return _nothing("few")
+    rows = _some(~np.isnan(asked.residuals_[facts.rows]) if facts.left_out else np.ones(len(facts.y), bool))
+    centre, half = _ends(asked, rows_of(X, facts.rows[rows]))
+    inside = np.abs(facts.y[rows] - centre) <= half
+    if facts.left_out:
+        residual = asked.residuals_[facts.rows[rows]]
+        standard = asked.standardised_residuals_[facts.rows[rows]]
+        # The spread as the others tell it; where nothing is left of a residual, as all do.
+        spread = np.abs(residual / np.where(standard == 0.0, 1.0, standard))
+        half = np.where(standard == 0.0, half, spread * bound)
+        centre, inside = facts.y[rows] - residual, np.abs(standard) <= bound
+    empty = np.empty(0, bool)
+    return Sure(rows, inside, centre, half, empty, _curve(asked, facts), learned_from)
+
+
+def _some(known: Array) -> Array:
+    """Places of those that are known (n,), at most 2,000 of them, sorted."""
+    return np.sort(np.random.default_rng(3).permutation(np.flatnonzero(known))[:MOST])
+
+
+def _nothing(why_not: str) -> Sure:
+    empty = np.empty(0)
+    return Sure(empty.astype(int), empty.astype(bool), empty, empty, empty.astype(bool), None, 0, why_not)
+
+
+def _asked(model: Any, facts: Facts, whole: int) -> tuple[Any, int]:
+    """The model; of many rows that it has not looked back at, a copy that looks back at some; None if it cannot."""
+    if hasattr(model, "spread_") or whole <= 2 * LEARNED_FROM:
+        return model, 0
+    known = getattr(model, "loo_predictions_", None)
+    if known is None:
+        if not facts.left_out:
+            return None, 0
+        known = np.full(len(model.key_), np.nan)
+        known[facts.rows] = facts.answer
+    told = np.flatnonzero(~np.isnan(known))
+    some = np.random.default_rng(4).permutation(len(told))[:LEARNED_FROM]
+    out = copy(model)
+    out.loo_predictions_ = np.full(len(model.key_), np.nan)
+    out.loo_predictions_[told[some]] = known[told[some]]
+    return out, LEARNED_FROM
+
+
+def _ends(model: Any, X: Any) -> tuple[Array, Array]:
+    """Middles and half widths of intervals (m,)."""
+    with asked_by_us(model) as asked:
+        low, high = np.asarray(asked.predict_interval(X, COVERAGE, METHOD), np.float64).T
+    return (low + high) / 2.0, (high - low) / 2.0
+
+
+def _curve(model: Any, facts: Facts) -> tuple[Array, Array, Array] | None:
+    if facts.X.shape[1] != 1 or hasattr(model, "coding_") or np.ptp(facts.X) == 0.0:
+        return None
+    x = np.linspace(facts.X.min(), facts.X.max(), POINTS)
+    return (x, *_ends(model, x[:, None]))
+
+
+def _classes(model: Any, X: Any, facts: Facts) -> Sure:
+    label, rows = facts.y.astype(int), _some(np.ones(len(facts.y), bool))
+    if facts.left_out:
+        chance = facts.answer
+        chance = model._calibration()(chance) if model.calibrate else chance
+        weight = None if model.sample_weight_ is None else model.sample_weight_[facts.rows]
+        bound = set_bound(chance, label, row_counts(weight, len(label)), COVERAGE)
+        chance = chance[rows]
+        chosen = chance >= bound
+        chosen[np.arange(len(rows)), chance.argmax(axis=1)] = True
+    else:
+        asked = rows_of(X, facts.rows[rows])
+        chance, chosen = facts.answer[rows], model.predict_set(asked, COVERAGE)
+    inside = chosen[np.arange(len(rows)), label[rows]]
+    likeliest = chance.argmax(axis=1)
+    return Sure(rows, inside, chance.max(axis=1), chosen.sum(axis=1), likeliest == label[rows], None, 0)
