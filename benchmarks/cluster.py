@@ -16,7 +16,7 @@ import argparse
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from statistics import median
 from time import perf_counter, sleep
 from typing import Any
@@ -34,6 +34,7 @@ from regard.chunks.rows import examined, rows_of
 from regard.scores import Gaussian
 
 RUNS = 3
+WORKERS = (1, 2, 4)
 W = 50.0
 # Of the imagined cluster.
 MACHINES, CORES_EACH, ROWS, ASKED, NETWORK = 100, 32, 10**9, 10**6, 1.25e9
@@ -68,6 +69,15 @@ def sent(client: Client) -> int:
     return sum(client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total).values())
 
 
+def spent() -> float:
+    """Seconds of computing by this process and its workers so far."""
+    here, total = psutil.Process(), 0.0
+    for one in [here, *here.children(recursive=True)]:
+        times = one.cpu_times()
+        total += times.user + times.system
+    return total
+
+
 class Memory:
     """The most memory that this process and its workers held together."""
 
@@ -97,41 +107,38 @@ class Memory:
 
 
 def brute_force(rows: int) -> list[dict[str, Any]]:
-    """Every pair of so many rows, by one process and by clusters."""
+    """Every pair of so many rows, by one process and by clusters, all in turns."""
     rng = np.random.default_rng(0)
     x = rng.random((rows, 2))
     y = np.sin(9.0 * x[:, 0])
-    few = slice(0, 2000)
-    regard.pool(x[few], x[few], y[few], Gaussian(W), engine="tiled")
-    alone = timed(lambda: regard.pool(x, x, y, Gaussian(W), engine="tiled"))
-    truth = regard.pool(x[:1000], x, y, Gaussian(W), engine="tiled").output
-    found = [{"who": f"one process, {cores()} threads", "seconds": alone, "ratio": 1.0}]
-    chunks = rows // 8
-    # Every pair of chunks is wanted here, so keys are not in any order.
-    key, value = da.from_array(x, chunks=(chunks, 2)), da.from_array(y, chunks=chunks)
-    for count in (1, 2, 4):
-        with workers(count) as client:
-            keys, values = client.persist([key, value])
-            client.run(lambda: None)
-            before = sent(client)
-            plan = regard.explain_plan(keys, keys, values, Gaussian(W), engine="tiled")
-            lazy = regard.pool(keys, keys, values, Gaussian(W), engine="tiled").output
-            answer = lazy.compute()
-            moved = sent(client) - before
-            seconds = timed(lambda: regard.pool(keys, keys, values, Gaussian(W), engine="tiled").output.compute())  # noqa: B023
-            error = float(np.abs(answer[:1000] - truth).max())
-        found.append(
-            {
-                "who": f"{count} workers" if count > 1 else "1 worker",
-                "seconds": seconds,
-                "ratio": seconds / alone,
-                "error": error,
-                "moved": moved,
-                "expected": plan.moved,
-                "pairs": plan.pairs,
-            }
-        )
-        print(found[-1], flush=True)
+    _warm()
+    key, value = da.from_array(x, chunks=(rows // 8, 2)), da.from_array(y, chunks=rows // 8)
+    found: list[dict[str, Any]] = [{"who": f"one process, {cores()} threads", "seconds": []}]
+    with ExitStack() as stack:
+        clusters = [(count, stack.enter_context(workers(count))) for count in WORKERS]
+        kept = [client.persist([key, value]) for _, client in clusters]
+        found += [{"who": f"{count} worker" + "s" * (count > 1), "moved": []} for count in WORKERS]
+        for row, (_, client), (keys, values) in zip(found[1:], clusters, kept, strict=True):
+            with client.as_current():
+                row["expected"] = regard.explain_plan(keys, keys, values, Gaussian(W), engine="tiled").moved
+            row["seconds"] = []
+        for _ in range(RUNS):
+            start, cpu = perf_counter(), spent()
+            truth = regard.pool(x, x, y, Gaussian(W), engine="tiled").output
+            found[0]["seconds"].append(perf_counter() - start)
+            found[0].setdefault("cpu", []).append(spent() - cpu)
+            for row, (_, client), (keys, values) in zip(found[1:], clusters, kept, strict=True):
+                before = sent(client)
+                with client.as_current():
+                    start, cpu = perf_counter(), spent()
+                    answer = regard.pool(keys, keys, values, Gaussian(W), engine="tiled").output.compute()
+                row["seconds"].append(perf_counter() - start)
+                row.setdefault("cpu", []).append(spent() - cpu)
+                row["moved"].append(sent(client) - before)
+                row["error"] = float(np.abs(answer - truth).max())
+                print(row, flush=True)
+    for row in found:
+        row["ratio"], row["cpu_ratio"] = (median(row[k]) / median(found[0][k]) for k in ("seconds", "cpu"))
     return found
 
 
@@ -187,10 +194,7 @@ def constants() -> dict[str, float]:
     from regard.problem import build
 
     with workers(2) as client:
-        futures = client.map(_nothing, range(2000), pure=False)
-        start = perf_counter()
-        client.gather(futures)
-        futures = client.map(_nothing, range(4000), pure=False)
+        client.gather(client.map(_nothing, range(2000), pure=False))
         task = timed(lambda: client.gather(client.map(_nothing, range(2000), pure=False))) / 2000
         names = list(client.scheduler_info()["workers"])
         big = client.submit(np.ones, 2**25, workers=[names[0]], pure=False)
@@ -236,9 +240,12 @@ def told(machine: dict[str, Any], found: dict[str, Any]) -> str:
     brute = [
         [
             row["who"],
-            f"{row['seconds']:.1f}",
+            f"{median(row['seconds']):.1f}",
             f"{row['ratio']:.2f}",
-            *(f"{row[key] / 1e6:.1f}" if key in row else "" for key in ("moved", "expected")),
+            f"{median(row['cpu']):.1f}",
+            f"{row['cpu_ratio']:.2f}",
+            f"{median(row['moved']) / 1e6:.1f}" if "moved" in row else "",
+            f"{row['expected'] / 1e6:.1f}" if "expected" in row else "",
             f"{row['error']:.0e}" if "error" in row else "",
         ]
         for row in found["brute_force"]
@@ -249,11 +256,24 @@ def told(machine: dict[str, Any], found: dict[str, Any]) -> str:
             "# A cluster of processes on one machine",
             describe(machine),
             f"Every pair of {found['rows']:,} rows (d = 2, Gaussian, tiled engine, chunks of {found['rows'] // 8:,}), "
-            f"medians of {RUNS}. The machine has {cores()} cores: with more workers than that they share them.",
-            table(["who", "seconds", "beside one process", "MB moved", "expected", "largest difference"], brute),
+            f"medians of {RUNS}. The machine has {cores()} cores: with more workers than that they share them. "
+            "Core seconds are those of all processes together, and suffer less from whatever else the machine does.",
+            table(
+                [
+                    "who",
+                    "seconds",
+                    "beside one process",
+                    "core seconds",
+                    "beside one process",
+                    "MB moved",
+                    "as planned",
+                    "largest difference",
+                ],
+                brute,
+            ),
             f"{found['keys']:,} keys × {found['queries']:,} queries (d = 2, engines as planned: {many['engines']}), 2 "
             f"workers: {many['seconds']:.1f} s, {many['memory'] / 1e9:.2f} GB in all processes together, "
-            f"{many['moved'] / 1e6:.1f} MB moved ({many['expected'] / 1e6:.1f} expected), "
+            f"{many['moved'] / 1e6:.1f} MB moved ({many['expected'] / 1e6:.1f} planned), "
             f"{many['pairs']} pairs of chunks.",
             f"Leave-one-out with gradient of {found['loo_rows']:,} rows (d = 3, every pair): one process "
             f"{left_out['alone']:.1f} s, 2 workers {left_out['cluster']:.1f} s, criteria differ by "
@@ -286,7 +306,7 @@ def main() -> None:
         "loo_rows": given.loo_rows,
     }
     found["brute_force"] = brute_force(given.rows)
-    found["pairs_per_second_and_core"] = given.rows**2 / found["brute_force"][0]["seconds"] / cores()
+    found["pairs_per_second_and_core"] = given.rows**2 / median(found["brute_force"][0]["cpu"])
     found["many_keys"] = many_keys(given.keys, given.queries)
     print(found["many_keys"], flush=True)
     found["leave_one_out"] = leave_one_out(given.loo_rows)

@@ -44,7 +44,7 @@ class ChunkedPlan:
                 f"{_count(self.blocks[1], 'chunk')}, {self.width}-D, {self.score} score, on {where}",
                 f"  1. {self.pairs:,} of {every:,} pairs of chunks are looked at, {told}{rest}",
                 "  2. their states merge in a tree for each chunk of queries, always in the same order",
-                f"  at most about {_size(self.moved)} move between workers, {_size(self.states)} of it states; "
+                f"  about {_size(self.moved)} move between workers, {_size(self.states)} of it states; "
                 f"about {in_words(self.seconds)} of computing",
             ]
         )
@@ -81,21 +81,19 @@ def explain_chunks(*arguments: Any, **options: Any) -> ChunkedPlan:
 
 
 def _moved(chunked: Chunked) -> tuple[float, float]:
-    """Bytes of rows and of states that go to another worker, if blocks lie on workers at random.
+    """Bytes of rows and of states that go to another worker, where neighbouring chunks of keys lie on one worker.
 
-    The smaller block of a pair goes to the larger, once to each worker; a state goes to where it is merged.
+    So dask places them if nobody interferes. Then a chunk of queries goes once to each other worker that has keys for
+    it, or the smaller chunks of keys to it, and each of those workers sends one merged state back.
     """
     queries, keys, look, near, _, _ = chunked
-    away = 1.0 - 1.0 / workers()
-    rows = 0.0
+    rows = states = 0.0
     for i, fact in enumerate(queries.facts):
         there = [keys.facts[j].nbytes for j in np.flatnonzero(near[i])]
-        smaller = [min(fact.nbytes, size) for size in there]
-        rows += away * float(np.sort(smaller)[::-1][: workers()].sum())
-    states = sum(
-        fact.rows * state_bytes(keys, look) * max(0, int(near[i].sum()) - 1) for i, fact in enumerate(queries.facts)
-    )
-    return rows, away * states
+        others = min(workers() - 1, max(0, len(there) - 1))
+        rows += sum(sorted((min(fact.nbytes, size) for size in there), reverse=True)[:others])
+        states += fact.rows * state_bytes(keys, look) * others
+    return rows, states
 
 
 def _count(number: int, noun: str) -> str:
