@@ -46,6 +46,18 @@ def test_means_and_weights_are_the_formula(weight):
     assert np.allclose(found, A, rtol=1e-10, atol=1e-14)
 
 
+@pytest.mark.parametrize("d", [1, 8, 9, 20])
+def test_rows_are_told_apart_by_every_column_they_lack(d):
+    query, key, value = problem(0.1, d=d)
+    w = RNG.uniform(0.2, 0.5, d)
+    _, common, u2 = parts(query, key, w)
+    K = np.where(common.any(axis=2), np.exp(-0.5 * u2), 0.0)
+    A = K / K.sum(axis=1, keepdims=True)
+    assert np.allclose(weights_with_gaps(query, key, Gaussian(w), np.arange(d)), A, rtol=1e-10, atol=1e-14)
+    assert np.allclose(pool_with_gaps(query, key, value, Gaussian(w), np.arange(d))[0], A @ value, rtol=1e-12)
+    assert pool_with_gaps(query[:0], key, value, Gaussian(w), np.arange(d))[0].shape == (0, 2)
+
+
 @pytest.mark.parametrize("ridge", [0.0, 0.2])
 def test_lines_lean_on_what_both_rows_have(ridge):
     query, key, value = problem(0.2)
@@ -157,3 +169,45 @@ def test_bandwidths_may_be_an_array():
     X, y = table()
     model = NadarayaWatsonRegressor(bandwidth=np.array([0.5, 2.0, 0.1]), missing="ignore").fit(X, y)
     assert np.isfinite(model.predict(X)).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (NadarayaWatsonRegressor, {"bandwidth": [0.5, 2.0, 0.1]}),
+        (LocalLinearRegressor, {}),
+        (KernelRegressor, {}),
+        (NadarayaWatsonClassifier, {"bandwidth": [0.01, 0.01, 0.1]}),
+    ],
+)
+def test_a_diagnosis_is_that_of_the_whole_rows_and_says_so(kind, options):
+    X, y = table()
+    y = y > 0.5 if kind is NadarayaWatsonClassifier else y
+    whole = X.notna().all(axis=1).to_numpy()
+    model = kind(missing="ignore", **options).fit(X, y)
+    alone = kind(**options).fit(X[whole], y[whole])
+    found, expected = model.diagnose(), alone.diagnose()
+    lacking = float((~whole).sum())
+    assert (expected.rows_with_gaps, found.rows_with_gaps, found.rows) == (0.0, lacking, whole.sum())
+    assert found == expected._replace(rows_with_gaps=lacking)
+    assert str(found) == f"{expected}\n  (judged by the rows without gaps, {whole.sum()} of {len(X)})"
+    for ours, theirs in zip(model.loss_path([0.5, 2.0]), alone.loss_path([0.5, 2.0]), strict=True):
+        assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(("weight", "rows"), [([1, 3, 2, 0, 5], (4.0, 7.0)), ([1.0, 3.0, 2.0, 0.0, 5.0], (2.0, 2.0))])
+def test_rows_not_judged_are_counted_as_the_others_are(weight, rows):
+    X = [[1.0, 2.0], [2.0, 1.0], [2.0, np.nan], [np.nan, 1.0], [np.nan, 1.5]]
+    model = NadarayaWatsonRegressor(bandwidth=1.0, missing="ignore").fit(X, np.arange(5.0), sample_weight=weight)
+    found = model.diagnose()
+    assert (found.rows, found.rows_with_gaps) == rows
+
+
+@pytest.mark.parametrize(("count", "told"), [(0, "0 training rows"), (1, "1 training row")])
+def test_a_diagnosis_needs_two_whole_rows(count, told):
+    X = np.array([[1.0, np.nan], [np.nan, 2.0], [3.0, np.nan]])
+    X[:count] = 1.0
+    model = NadarayaWatsonRegressor(bandwidth=1.0, missing="ignore").fit(X, [1.0, 2.0, 3.0])
+    for judge in (model.diagnose, lambda: model.loss_path([1.0])):
+        with pytest.raises(ValueError, match=f"needs two of them; this model has {told} without gaps"):
+            judge()

@@ -164,3 +164,20 @@ def test_numbers():
     column = np.array([30.1, 30.4])
     assert cell(30.27412, column) == "30.274"
     assert cell(5.0, np.array([5.0, 5.0])) == "5"
+    rooms = np.array([1.0, 3.0, 2000.0])
+    assert [cell(x, rooms[:2]) for x in (3.0, 2.5, 12345.0)] == ["3", "2.50", "12,345"]
+    assert [cell(x, rooms) for x in (3.0, 2000.0)] == ["3", "2,000"]
+    assert cell(3.0, np.array([1.5, 3.0])) == "3.00"
+    assert cell(3.0, np.array([3.0, 1e300])) == "3"
+
+
+@pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame])
+def test_whole_numbers_are_shown_as_whole_numbers(library, tmp_path):
+    x = np.linspace(10.3, 11.7, 40)
+    frame = library({"rooms": np.arange(40) % 4 + 1, "far": x})
+    y = np.sin(4.0 * x) + 10.0 * (np.arange(40) % 4)
+    model = regard.NadarayaWatsonRegressor(bandwidth=[1.0, 0.1]).fit(frame, y)
+    page = regard.report(model, frame, y, tmp_path / "page.html").read_text(encoding="utf-8")
+    cells = set(re.findall(r"<td class=n>([^<]*)</td>", page[page.index("Why this answer?") :]))
+    assert {"1", "2", "3", "4"} <= cells
+    assert not {"1.00", "2.00", "3.00", "4.00"} & cells

@@ -130,10 +130,12 @@ def weights_with_gaps(
 
 
 def _groups(missing: Array) -> Iterator[tuple[Array, Array]]:
-    """Ways of lacking columns (parts,), and the rows that lack just these."""
-    ways, place = np.unique(missing, axis=0, return_inverse=True)
-    for number, way in enumerate(ways):
-        yield way, np.flatnonzero(place.ravel() == number)
+    """Ways of lacking columns (parts,), and the rows that lack just these. *Cost*: O(K·parts)."""
+    bits = np.packbits(missing, axis=1)
+    order = np.lexsort(bits.T[::-1])  # of single bytes, which are counted rather than compared
+    starts = np.flatnonzero(np.diff(bits[order], axis=0).any(axis=1)) + 1
+    for rows in np.split(order, starts) if len(order) else ():
+        yield missing[rows[0]], rows
 
 
 def _shortened(score: Radial, features: Array, longer: float) -> Radial:

@@ -43,6 +43,18 @@ def test_json_is_all_of_it(here: Path, capfd) -> None:
         assert name == "factor" or found[name] == value
 
 
+def test_rows_with_empty_cells_are_not_judged_and_counted(here: Path, capfd) -> None:
+    lines = Path("houses.csv").read_text().splitlines()
+    header, first, rest = lines[0].split(","), lines[1].split(","), lines[2:]
+    first[header.index("area")] = ""
+    Path("gaps.csv").write_text("\n".join([",".join(header), ",".join(first), *rest]) + "\n")
+    ok(capfd, "fit", "gaps.csv", "--target", "price", "--out", "m.regard")
+    out, _ = ok(capfd, "diagnose", "m.regard")
+    assert out.endswith(f"  (judged by the rows without gaps, {len(rest)} of {len(rest) + 1})\n")
+    found = json.loads(ok(capfd, "diagnose", "m.regard", "--json")[0])
+    assert (found["rows"], found["rows_with_gaps"]) == (len(rest), 1)
+
+
 def test_what_has_no_bandwidth(here: Path, capfd) -> None:
     for kind in (regard.NearestKeyRegressor, regard.AveragePoolingRegressor):
         regard.save(kind().fit(HOUSES.X, HOUSES.y), "m.regard", force=True)

@@ -260,6 +260,15 @@ def test_predict_checks_what_it_is_given():
         model.attend(Q)
 
 
+def test_what_needs_rows_in_memory_says_so():
+    model = regard.NadarayaWatsonRegressor(bandwidth=H).fit(X, Y)
+    for ask in (model.attend, model.predict_interval, model.explain, model.marginal_effects):
+        with pytest.raises(TypeError, match="X is of dask, and what was asked for needs it in memory"):
+            ask(cut(Q, "halves"))
+    with pytest.raises(TypeError, match="X is of dask"):
+        regard.AttentionRegressor().fit(cut(X, "halves"), cut(Y, "halves"))
+
+
 def test_rows_with_nobody_in_reach():
     far = np.array([[0.0, 100.0], [1e3, 1e3]])
     options = {"kernel": "boxcar", "bandwidth": H}

@@ -76,6 +76,8 @@ def fit_on_cluster(model: Any, X: Any, y: Any, sample_weight: Any = None, groups
 
 def _check_clustered(model: Any) -> None:
     name = type(model).__name__
+    if hasattr(model, "embed"):
+        raise TypeError(f"X is of dask, and {name} learns its score in memory; use X.compute() and y.compute()")
     bandwidth, kernel = getattr(model, "bandwidth", None), getattr(model, "kernel", None)
     if isinstance(bandwidth, str) and bandwidth == "adaptive":
         raise ValueError("bandwidth='adaptive' needs every row at hand; on a cluster use 'loo' or a number")

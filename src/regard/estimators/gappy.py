@@ -37,14 +37,19 @@ def learn_without_gaps(
         estimator.loo_predictions_[whole] = known
 
 
+def without_gaps(estimator: Any) -> tuple[Array, Array, Array | None]:
+    """Keys (n, d), values and weights of the training rows that lack nothing."""
+    rows = estimator.key_, estimator.value_, estimator.sample_weight_
+    if getattr(estimator, "missing", "refuse") == "refuse":
+        return rows
+    whole = ~np.isnan(estimator.key_).any(axis=1)
+    return rows[0][whole], rows[1][whole], None if rows[2] is None else rows[2][whole]
+
+
 def whole_rows(estimator: Any) -> tuple[Array, Array]:
     """Training rows that lack nothing (n, d), and what each counts (n,)."""
-    weight = estimator.sample_weight_
-    counts = np.ones(len(estimator.key_)) if weight is None else weight.astype(np.float64)
-    if getattr(estimator, "missing", "refuse") == "refuse":
-        return estimator.key_.astype(np.float64), counts
-    whole = ~np.isnan(estimator.key_).any(axis=1)
-    return estimator.key_[whole].astype(np.float64), counts[whole]
+    key, _, weight = without_gaps(estimator)
+    return key.astype(np.float64), np.ones(len(key)) if weight is None else weight.astype(np.float64)
 
 
 def has_gaps(estimator: Any, query: Array) -> bool:

@@ -22,7 +22,7 @@ from regard.estimators.classes import onehot
 from regard.estimators.effects import WithEffects
 from regard.estimators.explaining import values_of
 from regard.estimators.gappy import whole_rows
-from regard.estimators.judged import data_to_diagnose, most_relevant
+from regard.estimators.judged import data_to_diagnose, most_relevant, rows_with_gaps
 from regard.estimators.kernel_pooling import KernelPooling
 from regard.estimators.lazily import lazy_answers
 from regard.estimators.learning import LearningRegressor
@@ -133,12 +133,13 @@ class HeadPooling(WithEffects, CallbackSupportMixin, KeyPooling):  # type: ignor
         """
         looks, key = self._looks()
         feature, name = most_relevant(self)
-        return diagnose(looks, key[:, feature], name)
+        return diagnose(looks, key[:, feature], name, rows_with_gaps=rows_with_gaps(self))
 
     def loss_path(self, multiples: Any) -> LossPath:
         """Training and left-out loss with every head's w times each of ``multiples`` (M,).
 
-        Losses are those of ``diagnose``. *Cost*: 2·M passes of O(min(K, 2,000)·K·d²) for each head.
+        Losses are those of ``diagnose``, of rows without gaps. *Cost*: 2·M passes of O(min(K, 2,000)·K·d²) for each
+        head.
         """
         return loss_path(self._looks()[0], multiples)
 

@@ -17,6 +17,7 @@ from sklearn.utils import check_array, check_X_y
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
+from regard.arrays import is_chunked
 from regard.bounds import checked_range
 from regard.estimators.mixed import coded, coding_of
 
@@ -108,6 +109,8 @@ def _allowed(estimator: Any) -> Any:
 
 def _frame(name: str, given: Any) -> nw.DataFrame[Any] | None:
     """The dataframe behind ``given``, if it is one."""
+    if is_chunked(given):
+        raise TypeError(f"{name} is of dask, and what was asked for needs it in memory; use {name}.compute()")
     try:
         frame = nw.from_native(given, pass_through=True)
     except DuplicateError as error:

@@ -22,7 +22,7 @@ from regard.estimators.callbacks import watched
 from regard.estimators.effects import WithEffects
 from regard.estimators.gappy import has_gaps, whole_rows
 from regard.estimators.inputs import query_array
-from regard.estimators.judged import data_to_diagnose, most_relevant
+from regard.estimators.judged import data_to_diagnose, most_relevant, rows_with_gaps
 from regard.estimators.mixed import by_column, check_learnable, column_effects, given_width
 from regard.estimators.parameters import check_kernel_parameters
 from regard.gaps import GappyFit, pool_with_gaps, weights_with_gaps
@@ -206,7 +206,8 @@ class KernelPooling(WithEffects, KeyPooling):
         """Is attention too thin (like a needle), too thick (like a river) or about right, and what to do about it.
 
         Left-out rows are the judge: their error with this w, and with the best multiple of it. Printing the result
-        tells it in words. Groups given to ``fit`` are not known any more: every row is left out on its own.
+        tells it in words. Groups given to ``fit`` are not known any more: every row is left out on its own. Rows with
+        gaps are not judged; ``rows_with_gaps`` says how many.
 
         *Cost*: O(min(K, 2,000)·K·d) for each of some 10 passes, d² at degree 1.
 
@@ -217,12 +218,13 @@ class KernelPooling(WithEffects, KeyPooling):
         """
         look = self._look("diagnose")
         feature, name = most_relevant(self)
-        return diagnose([look], look.objective.key[:, feature], name)
+        return diagnose([look], look.objective.key[:, feature], name, rows_with_gaps=rows_with_gaps(self))
 
     def loss_path(self, multiples: Any) -> LossPath:
         """Training and left-out loss with ``w_`` times each of ``multiples`` (M,): what another width would have cost.
 
-        Losses are those of ``diagnose``. *Cost*: 2·M passes of O(min(K, 2,000)·K·d), d² at degree 1.
+        Losses are those of ``diagnose``, of rows without gaps. *Cost*: 2·M passes of O(min(K, 2,000)·K·d), d² at degree
+        1.
         """
         return loss_path([self._look("loss_path")], multiples)
 

@@ -64,6 +64,7 @@ class Diagnosis(NamedTuple):
     mean_loss: float  # every row answered by the mean, or the class frequencies, of the others
     factor: float  # best w over fitted w
     classifier: bool
+    rows_with_gaps: float = 0.0  # training rows that were not judged, for they lack something
 
     @property
     def gap(self) -> float:
@@ -158,13 +159,18 @@ class Diagnosis(NamedTuple):
         ]
         table = [f"  {name:<21} {_short(number):>9}  {told}" for name, number, told in lines]
         looked = []
+        if self.rows_with_gaps:
+            there = self.rows + self.rows_with_gaps
+            looked.append(f"  (judged by the rows without gaps, {self.rows:,.0f} of {there:,.0f})")
         if self.rows_looked_at < self.rows:
-            looked = [f"  (from {self.rows_looked_at:,.0f} of the rows, drawn at random)"]
+            looked.append(f"  (from {self.rows_looked_at:,.0f} of the rows, drawn at random)")
         return "\n".join([PICTURES[self.verdict], f"  {self.why}", f"  What to do: {self.advice}", *table, *looked])
 
 
-def diagnose(looks: Sequence[Look], position: Array, feature: str) -> Diagnosis:
+def diagnose(looks: Sequence[Look], position: Array, feature: str, *, rows_with_gaps: float = 0.0) -> Diagnosis:
     """Diagnosis of a mix of looks over the same rows; ``position`` (n,) is their place along ``feature``.
+
+    ``rows_with_gaps`` is how many more training rows there are, which cannot be judged.
 
     *Cost*: O(min(n, 2,000)·n·d) for each of some 10 passes and each look, d² at degree 1; memory O(n·d) and a tile.
     """
@@ -194,6 +200,7 @@ def diagnose(looks: Sequence[Look], position: Array, feature: str) -> Diagnosis:
         mean_loss=mean * unit,
         factor=found.factor,
         classifier=isinstance(first.loss, LogLoss),
+        rows_with_gaps=rows_with_gaps,
     )
 
 

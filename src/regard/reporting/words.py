@@ -252,10 +252,12 @@ def weight_in_words(share: float, varies: bool, largest: float) -> Text:
 
 
 def cell(value: float, column: NDArray[Any]) -> str:
-    """A number of a column, with the digits that tell its numbers apart."""
+    """A number of a column, with the digits that tell its numbers apart; of whole numbers, a whole one as it is."""
     span = float(np.ptp(column))
     if not 1e-6 < span < 1e9:
         return number(value)
+    if value.is_integer() and bool((column == np.rint(column)).all()):
+        return f"{value:,.0f}"
     return f"{value:,.{int(np.clip(2 - np.floor(np.log10(span)), 0, 8))}f}"
 
 
