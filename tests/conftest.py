@@ -96,3 +96,11 @@ def light_search(monkeypatch):
     if not os.environ.get("REGARD_SOAK"):
         for name, value in {"SCATTERED": 4, "PROMISING": 2, "BLIND": 0, "TO_THE_END": 1, "ROUNDS": 1}.items():
             monkeypatch.setattr(f"regard.bandwidth.valleys.{name}", value)
+
+
+@pytest.fixture
+def light_heads(monkeypatch, light_search):
+    """The same for estimators of several heads: a few steps of each walk."""
+    if not os.environ.get("REGARD_SOAK"):
+        for name, value in {"FEW_STEPS": 2, "STEPS": 4, "FULL_STEPS": 4}.items():
+            monkeypatch.setattr(f"regard.bandwidth.heads.{name}", value)

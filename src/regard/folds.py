@@ -6,7 +6,8 @@ Batches of a stream and chunks on other machines are pooled each on its own and 
 - *Sample weights* of a batch are relative to a power of two of its own, which is added to its scores again.
 - *Far queries.* A score of −10⁶ is rounded to 10⁻¹⁰. Inside a batch only differences between scores count, and engines
   take those in twice the precision; so that two batches compare as well, their peaks here are sums of two numbers,
-  peak + tail.
+  peak + tail. Beyond −10³³ a sample weight does not show beside a tail: ties of two batches share as if weights were
+  equal there, until the softmax limit.
 - *The softmax limit.* Where every score overflows, the nearest key answers, and which batch holds it is a matter of
   distance: such queries have a hard state beside the soft one, for as long as no batch comes nearer.
 - *Huge values* are divided by powers of two that grow with the number of keys.

@@ -30,6 +30,31 @@ Array = NDArray[Any]
 NO_SPREAD = 1e-13
 NO_SPREAD_NEXT_TO_A_RIDGE = 1e-14
 NO_DIRECTION = 1e-8
+# Decades of a feature's span whose squares neither overflow nor vanish, mean squares beyond which a line is flat lest
+# what is made of them overflow, the least ridge, and the largest part of z̄ that is told.
+DECADES = 150
+FARTHEST, LEAST, LARGEST = 1e300, 1e-300, 1e140
+
+
+def check_spans(key: Array) -> None:
+    """Refuse keys (K, d) whose lines could not be told from flat ones; errors speak of X."""
+    span = np.ptp(key, axis=0) if len(key) else np.zeros(0)
+    span = span[span > 0.0]
+    if (np.abs(np.log10(span)) > DECADES).any():
+        raise ValueError(
+            f"lines need squares of differences: features of X must span between 1e-{DECADES} and 1e{DECADES}, "
+            f"got {span.max():g} at most and {span.min():g} at least; rescale X"
+        )
+
+
+class Central(NamedTuple):
+    """Moments about the means, under the weights of each query."""
+
+    value: Array  # (Q, P)  v̄
+    mean: Array  # (Q, d)  δ̄
+    square: Array  # (Q, d)  M[δ²]
+    spread: Array  # (Q, d, d)  C
+    cross: Array  # (Q, P, d)  c
 
 
 class LocalFit(NamedTuple):
@@ -66,37 +91,63 @@ def local_fit(
         nothing = np.zeros((len(share), columns, 0))
         none = np.zeros((len(share), 0))
         return LocalFit(moments.value, nothing, np.ones((len(share), 1)), nothing, none, none, none, nothing, nothing)
-    W = np.diag(np.broadcast_to(w, width)) if np.ndim(w) < 2 else w
-    return _line(moments, W if leaning is None else W * leaning[:, None], ridge, leaning)
+    return line(central(moments), w, ridge, leaning)
 
 
-def _line(moments: Moments, W: Array, ridge: float, leaning: Array | None) -> LocalFit:
-    xp, value, mean = namespace(moments.value), moments.value, moments.delta
+def central(moments: Moments) -> Central:
+    """Moments about the means from those about the query; none where a query is so far that they overflow."""
+    xp, value, mean, across = namespace(moments.value), moments.value, moments.delta, moments.value_delta
     assert mean is not None
-    assert moments.value_delta is not None
+    assert across is not None
     assert moments.delta_delta is not None
-    spread = moments.delta_delta - mean[:, :, None] * mean[:, None, :]
-    square, W = xp.diagonal(moments.delta_delta, 0, 1, 2), like(W, value)
+    square = xp.diagonal(moments.delta_delta, 0, 1, 2)
+    far = ~(square < FARTHEST).all(axis=1)
+    if far.any():
+        mean, square = (xp.where(far[:, None], 0.0, part) for part in (mean, square))
+        across, both = (xp.where(far[:, None, None], 0.0, part) for part in (across, moments.delta_delta))
+    else:
+        both = moments.delta_delta
+    spread = both - mean[:, :, None] * mean[:, None, :]
+    return Central(value, mean, square, spread, across - value[:, :, None] * mean[:, None, :])
+
+
+def line(about: Central, w: Array, ridge: float, leaning: Array | None = None) -> LocalFit:
+    """The line of every query from its moments; parameters as in ``local_fit``."""
+    value, mean, square, spread, cross = about
+    xp = namespace(value)
+    W = np.diag(np.broadcast_to(w, mean.shape[1])) if np.ndim(w) < 2 else w
+    W = like(W if leaning is None else W * leaning[:, None], value)
     # Where keys share a place, what is left of the difference is rounding: next to a small λ it would pass for a slope.
     nothing = NO_SPREAD_NEXT_TO_A_RIDGE if ridge > 0.0 else NO_SPREAD
     varies = xp.diagonal(spread, 0, 1, 2) > nothing * square  # (Q, d)
     if leaning is not None:
         varies, mean = varies * like(leaning, value), mean * like(leaning, value)
     spread = spread * varies[:, :, None] * varies[:, None, :]
-    cross = (moments.value_delta - value[:, :, None] * mean[:, None, :]) * varies[:, None, :]  # (Q, P, d)
+    cross = cross * varies[:, None, :]
     right = xp.concatenate([cross, mean[:, None, :]], 1)  # (Q, P + 1, d)
+    # Squares of a w could overflow; dividing it by a power of two leaves the line as it is.
+    unit = _unit(w)
+    W = W / unit
     centre = mean @ W
     if ridge > 0.0:
-        guarded = ridge * (1.0 + (centre**2).sum(axis=1))
+        guarded = xp.clip(ridge * (unit**-2 + (centre**2).sum(axis=1)), LEAST, None)
         system = W.T @ spread @ W + guarded[:, None, None] * like(np.eye(W.shape[1]), W)
         solved = xp.linalg.solve(system, (right @ W).mT).mT  # (Q, P + 1, r)
         in_delta = solved @ W.T
+        solved = solved / unit
     else:
         in_delta = solved = _least_norm(spread, square, right)
     slope, toward = in_delta[:, :-1], in_delta[:, -1]
     output = value - (slope @ mean[:, :, None])[..., 0]
     left = xp.concatenate([1.0 + (mean * toward).sum(axis=1, keepdims=True), -toward], 1)
+    if unit > 1.0:
+        centre = xp.clip(centre, -LARGEST / unit, LARGEST / unit) * unit
     return LocalFit(as_numpy(output), slope, left, solved[:, :-1], solved[:, -1], centre, mean, spread, cross)
+
+
+def _unit(w: Array) -> float:
+    """The power of two in the largest w, at least 1."""
+    return float(np.ldexp(1.0, max(int(np.frexp(np.abs(w).max(initial=0.0))[1]) - 1, 0)))
 
 
 def _least_norm(spread: Array, square: Array, right: Array) -> Array:

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from regard.arrays import as_numpy, like
-from regard.lines import LocalAdjoint, LocalFit, local_adjoint, local_fit
+from regard.lines import Central, LocalAdjoint, LocalFit, central, line, local_adjoint, local_fit
 from regard.partial import Partial, merge
-from regard.problem import Adjoint, Gradients, Problem, build
+from regard.problem import Adjoint, Gradients, Problem, build, split_moments
 from regard.runner import run_moments, run_pullback
 from regard.scores import Radial
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from regard.engines.kept import Kept
 
 Array = NDArray[Any]
+
+# Roundings that a line may move its answer by before it is looked at again, and columns of products held at once then.
+ROUNDINGS, COLUMNS = 1e3, 16
 
 
 class LocalGradients(NamedTuple):
@@ -78,6 +81,9 @@ class Local:
         if not self.settled.any():
             return run_pullback(self.problem, self.engine, self.partial, adjoint, want)
         rows = np.flatnonzero(~self.settled)
+        if not rows.size:
+            nothing = {"w": np.zeros_like(self.problem.score.w), "query": np.zeros(self.problem.query.shape)}  # type: ignore[attr-defined]
+            return Gradients(**{name: nothing[name] for name in want})
         peak, mass, moments, hard = self.partial
         partial = Partial(peak[rows], mass[rows], moments[rows], hard)
         found = run_pullback(self.problem.take(rows), self.engine, partial, adjoint.take(rows), want)
@@ -138,8 +144,54 @@ def pool_local(
     query, key, value = (np.asarray(part, np.float64) for part in (query, key, value))
     centre, scale = centre_and_scale(value, sample_weight)
     problem = build(query, key, (value - centre) / scale, score, sample_weight=sample_weight, tol=tol)
-    local = fit_local(problem, degree, ridge, engine, leaning=leaning)
+    local = _looked_at_again(fit_local(problem, degree, ridge, engine, leaning=leaning))
     return np.where(local.partial.mass[:, None] > 0.0, centre + scale * local.fit.output, 0.0), scale, local
+
+
+def _looked_at_again(local: Local) -> Local:
+    """Lines that reach far beyond the keys they lie through once more, from moments about the middle of all keys.
+
+    C = M[δδᵀ] − δ̄δ̄ᵀ keeps few digits of δδᵀ there. *Cost*: of those queries O(K·d·(d + P)), in blocks of columns.
+    """
+    fit, problem = local.fit, local.problem
+    if not problem.degree or local.engine == "fused" or not isinstance(fit.mean, np.ndarray):
+        return local
+    key, middle = problem.key, problem.key.mean(axis=0)
+    variance = np.diagonal(fit.spread, axis1=1, axis2=2)
+    reach = np.abs(fit.slope).max(axis=1, initial=0.0) * np.abs(fit.mean)  # (Q, d), of answers of size 1
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        now, then = (
+            np.where(variance > 0.0, part**2 * reach / variance, 0.0).max(axis=1, initial=0.0)
+            for part in (fit.mean, problem.query + fit.mean - middle)
+        )
+    rows = np.flatnonzero((now > ROUNDINGS) & (then < 0.1 * now) & ~local.settled)
+    if not rows.size:
+        return local
+    unit = np.ldexp(1.0, np.frexp(np.abs(key - middle).max(axis=0))[1])
+    means = _means_about(problem.take(rows), (key - middle) / unit, local.engine)
+    about = central(split_moments(means, problem.columns.shape[1], key.shape[1], 2))
+    mean, square = about.mean * unit - (problem.query[rows] - middle), fit.mean[rows] ** 2 + variance[rows]
+    moved = Central(about.value, mean, square, about.spread * unit[:, None] * unit, about.cross * unit)
+    found = line(moved, problem.score.w, local.ridge, local.leaning)  # type: ignore[attr-defined]
+    for whole, part in zip(fit, found, strict=True):
+        whole[rows] = part
+    return local
+
+
+def _means_about(problem: Problem, x: Array, engine: str) -> Array:
+    """Means of (v, x, v·x, x·x) under the weights of every query, as the moments of degree 2 are laid out."""
+    columns, width = problem.columns.shape[1], x.shape[1]
+    factors = np.column_stack([np.ones(len(x)), problem.columns, x])
+    v, at = 1 + np.arange(columns), 1 + columns + np.arange(width)
+    left = np.concatenate([v, at, np.repeat(v, width), at[np.triu_indices(width)[0]]])
+    right = np.concatenate([np.zeros(columns + width, int), np.tile(at, columns), at[np.triu_indices(width)[1]]])
+    means = []
+    for start in range(0, len(left), COLUMNS):
+        block = slice(start, start + COLUMNS)
+        products = factors[:, left[block]] * factors[:, right[block]]
+        partial = run_moments(replace(problem, columns=products, degree=0, tol=0.0), engine).partial
+        means.append(partial.moments / partial.mass[:, None])
+    return np.concatenate(means, axis=1)
 
 
 def centre_and_scale(value: Array, sample_weight: ArrayLike | None = None) -> tuple[Array, Array]:

@@ -72,11 +72,13 @@ def power_and_stretch(w: float) -> tuple[float, float]:
     (4.0, 0.5625)
     """
     mantissa, exponent = np.frexp(w)
-    return float(np.ldexp(1.0, int(min(exponent, 1023)))), float(mantissa * (2.0 if exponent > 1023 else 1.0)) ** 2
+    # A w of zero ignores differences of any size, also those whose squares overflow.
+    power = float(np.ldexp(1.0, int(min(exponent, 1023)))) if w else 0.0
+    return power, float(mantissa * (2.0 if exponent > 1023 else 1.0)) ** 2
 
 
-# Peaks beyond which squares could overflow, and nothing but the nearest keys is left anyway: their sample weights do not
-# show beside such scores, so that hard attention answers. Of an additive mask it would see too little.
+# Peaks beyond which squares could overflow, and nothing but the nearest keys is left anyway. Sample weights do not show
+# beside such scores, so that hard attention answers, unless there is an additive mask: of that it sees too little.
 LIMIT = -1e140
 
 

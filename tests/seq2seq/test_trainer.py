@@ -63,7 +63,7 @@ class Killed(Exception):
 
 @pytest.mark.parametrize("schedule", ["cosine", "plateau"])
 @pytest.mark.parametrize("at", [1, 2, BATCHES, BATCHES + 1, 2 * BATCHES + 3, EPOCHS * BATCHES])
-def test_resumed_after_a_death_at_any_step_it_ends_the_same(tmp_path: Path, at: int, schedule: str) -> None:
+def test_110_resumed_after_a_death_at_any_step_it_ends_the_same(tmp_path: Path, at: int, schedule: str) -> None:
     whole = Line()
     outcome = trained(whole, schedule=schedule)
 

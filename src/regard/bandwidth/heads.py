@@ -191,7 +191,8 @@ def walk_head(
         found = objective(shape.w(parameters), float(np.exp(x[-1])) if learned else 0.0, gradient=True)
         trail.add(objective.in_units_of_y(found.value), steps)
         assert found.w is not None
-        level = found.value + FINEST
+        # What is learned to perfection may be rounded to less than nothing.
+        level = max(found.value, 0.0) + FINEST
         slope = np.zeros(len(x))
         slope[: shape.size] = shape.pull(parameters, found.w) / level
         slope[shape.size :] = found.log_ridge / level

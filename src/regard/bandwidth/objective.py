@@ -28,6 +28,7 @@ from regard.bandwidth.shapes import spreads
 from regard.bounds import checked_range
 from regard.costs import estimate
 from regard.data.columns import Coding
+from regard.lines import check_spans
 from regard.local import Local, fit_local
 from regard.partial import Partial
 from regard.pooling import pool
@@ -45,8 +46,6 @@ Array = NDArray[Any]
 CRITERIA = ("loo", "gcv", "aicc")
 # Condition of a matrix w, and size of a projected row, up to which single precision can be trusted.
 WORST, FARTHEST = 1e4, 1e6
-# Squares of spans of more decades than these would overflow or vanish.
-LINE_DECADES = 150
 
 
 @dataclass(frozen=True, eq=False)
@@ -355,12 +354,8 @@ class Objective:
 def _check_degree(degree: int, key: Array) -> None:
     if degree not in (0, 1):
         raise ValueError(f"degree must be 0 (means) or 1 (lines), got {degree!r}")
-    span = np.ptp(key, axis=0) if len(key) else np.zeros(0)
-    if degree and (np.abs(np.log10(span[span > 0.0])) > LINE_DECADES).any():
-        raise ValueError(
-            f"lines need squares of differences: features of X must span between 1e-{LINE_DECADES} and "
-            f"1e{LINE_DECADES}, got {span.max():g} at most and {span[span > 0.0].min():g} at least; rescale X"
-        )
+    if degree:
+        check_spans(key)
 
 
 def _check_classes(labels: Array, classes: int) -> None:

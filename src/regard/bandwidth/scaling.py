@@ -16,6 +16,8 @@ from scipy.special import ndtri
 Array = NDArray[Any]
 
 KNOTS = 1000
+# Spans below this have slopes beyond every number.
+NARROWEST = 1e-300
 
 
 class Scaling(NamedTuple):
@@ -71,6 +73,8 @@ def _column(x: Array, counts: Array) -> tuple[Array, Array, Array]:
         return knots, np.zeros(1), np.zeros(1)
     ranks = ndtri(np.cumsum(share) - 0.5 * share)
     span = knots[-1] - knots[0]
+    if span < NARROWEST:
+        raise ValueError(f"a feature of X varies by {span:g}, too little for its scaling to be finite; rescale X")
     standard = (knots - knots[0]) / span
     standard, ranks = (_standardised(z, share) for z in (standard, ranks))
     if len(knots) > KNOTS:

@@ -36,8 +36,8 @@ _EXACT = 2**53
 class Capped(io.RawIOBase):
     """A stream that refuses to give more than ``cap`` bytes."""
 
-    def __init__(self, stream: BinaryIO, cap: int, source: str) -> None:
-        self._stream, self._left, self._cap, self._source = stream, cap, cap, source
+    def __init__(self, stream: BinaryIO, cap: int, source: str, *, packed: bool = False) -> None:
+        self._stream, self._left, self._refusal = stream, cap, too_large(source, cap, packed=packed)
 
     def readable(self) -> bool:
         return True
@@ -47,12 +47,14 @@ class Capped(io.RawIOBase):
         count = int(self._stream.readinto1(buffer))  # type: ignore[attr-defined]
         self._left -= count
         if self._left < 0:
-            raise too_large(self._source, self._cap)
+            raise self._refusal
         return count
 
 
-def too_large(source: str, cap: int) -> TableError:
-    return TableError(f"{source}: holds more than {cap:,} bytes of data once decoded; that is the most we read")
+def too_large(source: str, cap: int, *, packed: bool = False) -> TableError:
+    """The error; ``packed``: it is the most we read of a compressed file, and a plain one may be larger."""
+    advice = " of so small a file; as plain CSV it may be larger" if packed else ""
+    return TableError(f"{source}: holds more than {cap:,} bytes of data once decoded; that is the most we read{advice}")
 
 
 def read_delimited(stream: BinaryIO, delimiter: str, source: str, cap: int) -> Table:
@@ -70,9 +72,11 @@ def read_delimited(stream: BinaryIO, delimiter: str, source: str, cap: int) -> T
     return next(_read(Capped(stream, cap, source), delimiter, source, cap, sys.maxsize))
 
 
-def delimited_batches(stream: BinaryIO, delimiter: str, source: str, cap: int, rows: int) -> Iterator[Table]:
-    """The same as Tables of at most ``rows`` rows, read when asked for; ``cap`` is for each of them."""
-    return _read(Capped(stream, sys.maxsize, source), delimiter, source, cap, rows)
+def delimited_batches(
+    stream: BinaryIO, delimiter: str, source: str, cap: int, rows: int, whole: int = sys.maxsize
+) -> Iterator[Table]:
+    """The same as Tables of at most ``rows`` rows, read when asked for; ``cap`` is for each, ``whole`` for all."""
+    return _read(Capped(stream, whole, source, packed=True), delimiter, source, cap, rows)
 
 
 def _read(capped: Capped, delimiter: str, source: str, cap: int, rows: int) -> Iterator[Table]:

@@ -20,6 +20,8 @@ from regard.data.table import Table, TableError
 MAX_BYTES = 1 << 31
 # Rows of a batch unless told otherwise: enough that work outweighs the overhead, few enough for any machine.
 ROWS = 1 << 16
+# How many times its size a compressed file may hold, once that is more than a table may: the rest are bombs.
+UNPACKED = 100
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 
@@ -65,7 +67,8 @@ def read_batches(
     ----------
     path : as in ``read_table``.
     rows : of a batch, at least 1.
-    max_bytes : refuse a batch that decodes to more than this.
+    max_bytes : refuse a batch that decodes to more than this, and a gzipped or Parquet file that holds more than this
+        and more than 100 times its size: unpacked, it is read however large it is.
     progress : told the share of the file that was read when a batch is ready, where the file's size is known.
 
     Returns
@@ -86,16 +89,18 @@ def read_batches(
 def _file_batches(path: Path, rows: int, cap: int, tell: Callable[[float], None]) -> Iterator[Table]:
     with open_regular(path, TableError) as file:
         ending, zipped = _ending(path)
+        size = max(path.stat().st_size, 1)
+        whole = max(cap, UNPACKED * size)
         if ending == ".parquet":
-            count, tables = parquet_batches(_filled(path), str(path), cap, rows)
+            count, tables = parquet_batches(_filled(path), str(path), cap, rows, whole)
             for table in tables:
                 tell((table.first + len(table)) / count)
                 yield table
                 del table
             return
-        size = max(path.stat().st_size, 1)
         with _unzipped(file, zipped, path) as stream:
-            for table in delimited_batches(stream, _DELIMITERS[ending], str(path), cap, rows):
+            most = whole if zipped else sys.maxsize
+            for table in delimited_batches(stream, _DELIMITERS[ending], str(path), cap, rows, most):
                 tell(file.tell() / size)
                 yield table
                 del table

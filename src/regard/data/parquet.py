@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,11 +19,13 @@ def read_parquet(path: Path, source: str, cap: int) -> Table:
     return next(tables)
 
 
-def parquet_batches(path: Path, source: str, cap: int, rows: int | None) -> tuple[int, Iterator[Table]]:
+def parquet_batches(
+    path: Path, source: str, cap: int, rows: int | None, whole: int = sys.maxsize
+) -> tuple[int, Iterator[Table]]:
     """How many rows the file has, and its Tables of at most ``rows`` rows (None: all), decoded when asked for.
 
-    ``cap`` is for each of them. *Cost*: a row group is decompressed again for every batch that it spans, which
-    is little unless groups are far larger than batches; memory a batch and a row group.
+    ``cap`` is for each of them, ``whole`` for all. *Cost*: a row group is decompressed again for every batch that it
+    spans, which is little unless groups are far larger than batches; memory a batch and a row group.
     """
     polars = _polars(source)
     # Without these a name could be read as a pattern or a folder of partitions.
@@ -39,15 +42,20 @@ def parquet_batches(path: Path, source: str, cap: int, rows: int | None) -> tupl
     # Few bytes on disk can stand for a billion equal numbers.
     if most * max(len(schema), 1) * 8 > cap:
         raise too_large(source, cap)
-    return count, _tables(polars, lazy, source, cap, range(0, max(count, 1), max(most, 1)))
+    if count * max(len(schema), 1) * 8 > whole:
+        raise too_large(source, whole, packed=True)
+    return count, _tables(polars, lazy, source, cap, whole, range(0, max(count, 1), max(most, 1)))
 
 
-def _tables(polars: Any, lazy: Any, source: str, cap: int, starts: range) -> Iterator[Table]:
+def _tables(polars: Any, lazy: Any, source: str, cap: int, whole: int, starts: range) -> Iterator[Table]:
+    total = 0
     for start in starts:
         with _readable(polars, source):
             frame = lazy.slice(start, starts.step).collect()
-        if sum(_text_bytes(polars, series) for series in frame) > cap:
-            raise too_large(source, cap)
+        text = sum(_text_bytes(polars, series) for series in frame)
+        total += text
+        if text > cap or total > whole:
+            raise too_large(source, cap if text > cap else whole, packed=text <= cap)
         table = from_dataframe(frame, source, start)
         del frame
         yield table

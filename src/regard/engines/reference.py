@@ -138,15 +138,17 @@ def _moments(problem: Problem, hard: bool) -> Partial:
     peak, e = _attend(problem)
     columns = problem.columns.astype(np.float64)
     flat = [e @ columns]
-    if problem.degree >= 1:
-        delta = _delta(problem)
-        flat += [
-            np.einsum("qk,qka->qa", e, delta),
-            np.einsum("qk,kp,qka->qpa", e, columns, delta).reshape(len(e), -1),
-        ]
-    if problem.degree >= 2:
-        a, b = np.triu_indices(problem.key.shape[1])
-        flat.append(np.einsum("qk,qka,qkb->qab", e, delta, delta)[:, a, b])
+    # Squares of the farthest overflow, and lines know.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if problem.degree >= 1:
+            delta = _delta(problem)
+            flat += [
+                np.einsum("qk,qka->qa", e, delta),
+                np.einsum("qk,kp,qka->qpa", e, columns, delta).reshape(len(e), -1),
+            ]
+        if problem.degree >= 2:
+            a, b = np.triu_indices(problem.key.shape[1])
+            flat.append(np.einsum("qk,qka,qkb->qab", e, delta, delta)[:, a, b])
     return Partial(peak, e.sum(axis=1), np.concatenate(flat, axis=1), hard)
 
 
@@ -188,8 +190,9 @@ def _pullback(problem: Problem, peak: Array, mass: Array, adjoint: Adjoint) -> d
         outer = np.einsum("qk,qka,qkb->ab", c, delta, delta)
         w = score.w
         grads["w"] = 2.0 * (outer @ w if w.ndim == 2 else w * np.diag(outer) if w.ndim == 1 else w * np.trace(outer))
-        pull = 2.0 * (delta @ w @ w.T if w.ndim == 2 else delta * w**2)
-        grads["key"], grads["query"] = np.einsum("qk,qka->ka", c, pull), -np.einsum("qk,qka->qa", c, pull)
+        # Sums first: beside a w that is huge all but the nearest key are nothing, and must stay so.
+        for name, sums in (("key", np.einsum("qk,qka->ka", c, delta)), ("query", -np.einsum("qk,qka->qa", c, delta))):
+            grads[name] = 2.0 * (sums @ w @ w.T if w.ndim == 2 else sums * w * w)
     elif isinstance(score, DotProduct):
         root = np.sqrt(max(query.shape[1], 1))
         grads["w"] = (g * (query @ key.T)).sum() / root

@@ -13,6 +13,7 @@ from regard.estimators.base import Array
 from regard.estimators.kernel_pooling import KernelPooling
 from regard.estimators.learning import LearningRegressor
 from regard.estimators.uncertain import UncertainRegressor
+from regard.lines import check_spans
 
 
 class LocalLinearRegressor(UncertainRegressor, LearningRegressor, AppendingRegressor, KernelPooling):
@@ -35,7 +36,9 @@ class LocalLinearRegressor(UncertainRegressor, LearningRegressor, AppendingRegre
         n_features_in_, feature_names_in_ : as in ``NadarayaWatsonRegressor``.
 
     *Empty rows*: as ``empty`` says. Where the rows in reach do not span every direction, the line is the one of least
-    norm. *Cost*: ``predict`` takes O(Q·K·d²) time, O((Q·d + K)·d) memory and a tile.
+    norm. *Far rows*: a line that would reach beyond 10⁴ times the spread of the rows in reach (10⁷ with a ridge) is
+    flat, their weighted mean; until there rounding moves slopes by a part in 10⁸ or less. Features may span 10⁻¹⁵⁰ to
+    10¹⁵⁰. *Cost*: ``predict`` takes O(Q·K·d²) time, O((Q·d + K)·d) memory and a tile.
 
     >>> model = LocalLinearRegressor(bandwidth=1.0).fit([[0.0], [1.0], [2.0]], [1.0, 3.0, 5.0])
     >>> model.predict([[0.5], [3.0]]).round(12).tolist()
@@ -101,6 +104,12 @@ class LocalLinearRegressor(UncertainRegressor, LearningRegressor, AppendingRegre
             raise ValueError(f"ridge='loo' is learned with bandwidth='loo', got bandwidth={self.bandwidth!r}")
         if self.optimizer == "sgd":
             raise ValueError("optimizer 'sgd' is the notes' recipe, which is for NadarayaWatsonRegressor")
+
+    def _learn(
+        self, key: Array, value: Array, sample_weight: Array | None, groups: Any, *, classes: int | None = None
+    ) -> None:
+        check_spans(key if sample_weight is None else key[sample_weight > 0])
+        super()._learn(key, value, sample_weight, groups, classes=classes)
 
     def _remember_width(self, width: Width) -> None:
         super()._remember_width(width)

@@ -13,8 +13,10 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from regard.bandwidth import Width
+from regard.bounds import checked_range
 from regard.data.columns import CATEGORIES, NUMBER, ORDERED, ORDERS, Coding, Part, is_missing, joined, part_of
 
 Array = NDArray[Any]
@@ -71,8 +73,12 @@ def coded(estimator: Any, X: Any, frame: nw.DataFrame[Any] | None) -> Array:
             )
         if column.dtype.kind == "f" and np.isinf(column).any():
             raise ValueError(f"X column {name!r} must be finite, got infinity in row {int(np.isinf(column).argmax())}")
+        if column.dtype.kind == "f":
+            checked_range("X", column)
     for part in coding.parts:
-        if part.levels and part.kernel not in ORDERS:
+        if not part.levels:
+            _refuse_words(names, columns, part.columns)
+        elif part.kernel not in ORDERS:
             _warn_of_strangers(part, columns[part.columns[0]])
     return np.asarray(coding.coded(columns))
 
@@ -133,6 +139,13 @@ def column_effects(estimator: Any, query: Array, effects: Array, answer: Callabl
     return out
 
 
+def _refuse_words(names: list[str], columns: list[Array], numbers: tuple[int, ...]) -> None:
+    for name, column in ((names[j], columns[j]) for j in numbers):
+        words = [cell for cell in column if cell is not None] if column.dtype == object else []
+        if words:
+            raise ValueError(f"X column {name!r} must hold numbers, got the text {words[0]!r}")
+
+
 def _warn_of_strangers(part: Part, column: Array) -> None:
     strangers = sorted({str(value) for value in set(column[~is_missing(column)].tolist()) - set(part.levels)})
     if strangers:
@@ -146,10 +159,17 @@ def _warn_of_strangers(part: Part, column: Array) -> None:
 
 def _columns(X: Any, frame: nw.DataFrame[Any] | None) -> tuple[list[str], list[Array], list[tuple[Any, ...] | None]]:
     """Names, cells (n,) and, of ordered categories, levels. Text is object with None for missing, all else float64."""
+    if frame is not None and not len(frame):
+        raise ValueError(f"X must have at least one row, got shape {frame.shape}")
     if frame is None:
+        if issparse(X):
+            raise TypeError("X is sparse, but dense data is required; use X.toarray()")
+        if isinstance(X, np.ma.MaskedArray):
+            raise TypeError("X is a masked array; fill or drop its masked entries first")
         array = np.asarray(X)
-        if array.ndim != 2:
-            raise ValueError(f"X must have two axes, (rows, columns), got shape {array.shape}")
+        if array.ndim != 2 or not len(array):
+            need = "two axes, (rows, columns)" if array.ndim != 2 else "at least one row"
+            raise ValueError(f"X must have {need}, got shape {array.shape}")
         columns = [_cells(f"column {j}", array[:, j]) for j in range(array.shape[1])]
         return [f"column {j}" for j in range(len(columns))], columns, [None] * len(columns)
     names, columns, orders = [], [], []
@@ -176,11 +196,12 @@ def _cells(name: str, column: Array) -> Array:
         cells[:] = [None if cell is None or cell != cell else str(cell) for cell in column.tolist()]
         return cells
     try:
-        return column.astype(np.float64)
+        if column.dtype == object:
+            return column.astype(np.float64)
     except (TypeError, ValueError):
-        raise ValueError(
-            f"X column {name!r} must hold numbers or text, got {column.dtype}; encode or drop it"
-        ) from None
+        pass
+    # Dates and complex numbers would become numbers in silence.
+    raise ValueError(f"X column {name!r} must hold numbers or text, got {column.dtype}; encode or drop it")
 
 
 def _order(series: nw.Series[Any]) -> tuple[Any, ...] | None:

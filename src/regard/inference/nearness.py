@@ -19,7 +19,8 @@ from regard.scores import Nearest, Radial
 
 Array = NDArray[Any]
 
-HUGE = 1e100
+# Distances in bandwidths that are not squared as they are, and their power of two.
+HUGE, HUGEST = 1e100, 332
 # Share of the training rows whose distance to another is usual, and how many times that is far.
 USUAL, APART = 0.9, 2.0
 
@@ -75,8 +76,7 @@ def seen(sights: Sequence[Sight], index: Array, counts: Array, counted: Array, f
         shown = np.take_along_axis(parts, index[:, :, None], 1) * size[:, None, None]
         square += sight.share * shown
         score += sight.share * _score_parts(sight, shown)
-        nearest = np.sqrt(np.where(counted, np.maximum(total, 0.0), np.inf).min(axis=1)) * unit
-        distance = distance + sight.share * nearest * sight.stretch
+        distance = distance + sight.share * _least(total, counted, unit) * sight.stretch
     if not told:
         for part in (nearness, square, score):
             part.fill(np.nan)
@@ -100,9 +100,9 @@ def usual_distance(sights: Sequence[Sight], rows: Array, counted: Array) -> floa
     total: Any = 0.0
     for sight in sights:
         parts, unit = _squares(sight)
-        square = np.where(counted, np.maximum(parts.sum(axis=2), 0.0), np.inf)
-        square[np.arange(len(rows)), rows] = np.inf
-        total = total + sight.share * np.sqrt(square.min(axis=1)) * unit * sight.stretch
+        others = np.broadcast_to(counted, parts.shape[:2]).copy()
+        others[np.arange(len(rows)), rows] = False
+        total = total + sight.share * _least(parts.sum(axis=2), others, unit) * sight.stretch
     finite = total[np.isfinite(total)]
     return float(np.quantile(finite, USUAL)) if finite.size else 0.0
 
@@ -121,14 +121,24 @@ def _squares(sight: Sight) -> tuple[Array, Array]:
     delta, w = sight.key[None] - sight.query[:, None], sight.w
     # A missing entry is at no distance.
     delta = np.nan_to_num(delta, nan=0.0)
-    sharp = np.abs(w).reshape(len(w), -1).max(axis=1, initial=0.0)
-    size = sharp * np.abs(delta).max(axis=(1, 2), initial=0.0)
-    unit = np.where(size > HUGE, np.ldexp(1.0, np.frexp(np.minimum(size, 1e300))[1]), 1.0)
+    sharp = np.frexp(np.abs(w).reshape(len(w), -1).max(axis=1, initial=0.0))[1]
+    size = np.frexp(np.abs(delta).max(axis=(1, 2), initial=0.0))[1]
+    huge = sharp + size > HUGEST
+    sharp, size = np.where(huge, sharp, 0), np.where(huge, size, 0)
+    # Both by powers of two: their product, which is the unit, may be beyond every number.
+    w, delta = np.ldexp(w, -sharp.reshape(-1, *[1] * (w.ndim - 1))), np.ldexp(delta, -size[:, None, None])
+    with np.errstate(over="ignore"):
+        unit = np.ldexp(1.0, sharp + size)
     if w.ndim < 3:
-        scaled = delta / unit[:, None, None] * (w[:, None, None] if w.ndim == 1 else w[:, None, :])
-        return scaled**2, unit
-    delta = delta / unit[:, None, None]
+        return (delta * (w[:, None, None] if w.ndim == 1 else w[:, None, :])) ** 2, unit
     return delta * ((delta @ w) @ w.mT), unit
+
+
+def _least(square: Array, counted: Array, unit: Array) -> Array:
+    """The least root of squares (Q, K) of rows that count, times units (Q,); inf where that is beyond every number."""
+    root = np.sqrt(np.where(counted, np.maximum(square, 0.0), np.inf).min(axis=1))
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.where(root > 0.0, root * unit, 0.0)
 
 
 def _shares(parts: Array) -> Array:

@@ -67,7 +67,7 @@ def _add_square(z, square):
 
 @program
 def _rise(square, stretch, height, top, laplace, row):
-    """row = −½(u² + 2·height) − top, or (height² − u²)/(u − height) − top; far below everybody if a square overflowed."""
+    """row = −½(u² + 2·height) − top, or (height² − u²)/(u − height) − top; where a square overflowed, far below all."""
     widest_lanes()
     for i in range(row.size):
         u2, tail = two_product(square[0, i], stretch)

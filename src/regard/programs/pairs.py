@@ -33,7 +33,7 @@ class Pairs(NamedTuple):
     w: Any  # (d,), or (h,) for ADDITIVE
     stretch: Any  # what u² is multiplied by at last: one w for all features goes here, but for its power of two
     metric: Any  # (d, r) for METRIC
-    height: Any  # (blocks, 2, lanes) whose sum is near the largest score of far queries, as in ``deep``; None in float32
+    height: Any  # (blocks, 2, lanes) sums of two near the largest score of far queries, see ``deep``; None in float32
     scale: Any  # (blocks, lanes) powers of two that keep the squares of hard rows in range
     key_shift: Any  # (K,) added to scores: log sample weights
     key_scale: Any  # (K,) multiplies direct and hard weights: sample weights
