@@ -78,20 +78,26 @@ class Local:
         if self.kept is not None:
             assert isinstance(self.problem.score, Radial)
             return Gradients(w=self.kept.pullback(self.problem.score.w, self.partial, adjoint))
-        if not self.settled.any():
-            return run_pullback(self.problem, self.engine, self.partial, adjoint, want)
-        rows = np.flatnonzero(~self.settled)
-        if not rows.size:
-            nothing = {"w": np.zeros_like(self.problem.score.w), "query": np.zeros(self.problem.query.shape)}  # type: ignore[attr-defined]
-            return Gradients(**{name: nothing[name] for name in want})
-        peak, mass, moments, hard = self.partial
-        partial = Partial(peak[rows], mass[rows], moments[rows], hard)
-        found = run_pullback(self.problem.take(rows), self.engine, partial, adjoint.take(rows), want)
-        if found.query is None:
-            return found
-        query = np.zeros(self.problem.query.shape)
-        query[rows] = found.query
-        return found._replace(query=query)
+        return pull_scores(self.problem, self.engine, self.partial, self.settled, adjoint, want)
+
+
+def pull_scores(
+    problem: Problem, engine: str, partial: Partial, settled: Array, adjoint: Adjoint, want: frozenset[str]
+) -> Gradients:
+    """Gradients through the scores of the queries that are not settled (Q,); those of the others are 0."""
+    if not settled.any():
+        return run_pullback(problem, engine, partial, adjoint, want)
+    rows = np.flatnonzero(~settled)
+    if not rows.size:
+        nothing = {"w": np.zeros_like(problem.score.w), "query": np.zeros(problem.query.shape)}  # type: ignore[attr-defined]
+        return Gradients(**{name: nothing[name] for name in want})
+    some = Partial(partial.peak[rows], partial.mass[rows], partial.moments[rows], partial.hard)
+    found = run_pullback(problem.take(rows), engine, some, adjoint.take(rows), want)
+    if found.query is None:
+        return found
+    query = np.zeros(problem.query.shape)
+    query[rows] = found.query
+    return found._replace(query=query)
 
 
 def fit_local(

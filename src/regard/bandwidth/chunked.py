@@ -27,7 +27,7 @@ from regard.cluster import compute, engine_here, persisted, tasks_of
 from regard.costs import estimate
 from regard.folds import Fold, fold, nothing
 from regard.lines import local_fit
-from regard.local import Local, like_w
+from regard.local import Local, like_w, pull_scores
 from regard.partial import Partial
 from regard.problem import Adjoint, Problem, build, moment_count
 from regard.scores import RADIAL, Radial
@@ -71,7 +71,8 @@ class Judged(NamedTuple):
     empty: int
     w: Array | None  # (d, r)  what reaches w with the weights held fixed
     log_ridge: float
-    local: Local | None
+    partial: Partial | None
+    settled: Array | None  # (n,)
     adjoint: Adjoint | None
 
 
@@ -192,7 +193,7 @@ def judged(ask: Ask, query: Part, state: Fold | None) -> Judged:
     columns, width = query.columns.shape[1], query.key.shape[1]
     if not len(query.key):
         nothing_moves = np.zeros((width, ask.score.w.shape[-1] if ask.score.w.ndim == 2 else width))
-        return Judged(0.0, np.zeros((0, columns)), 0, nothing_moves, 0.0, None, None)
+        return Judged(0.0, np.zeros((0, columns)), 0, nothing_moves, 0.0, None, None, None)
     state = state or nothing(len(query.key), columns, width, degree=2 * ask.degree)
     partial, limit = state.moments(_own(ask, query))
     fit = local_fit(partial, columns, width, ask.degree, ask.score.w, ask.ridge)
@@ -206,26 +207,25 @@ def judged(ask: Ask, query: Part, state: Fold | None) -> Judged:
     # A kernel that ends nowhere reaches somebody, however far.
     empty = int((limit | ~attended).sum()) if ask.score.kernel.compact else 0
     if not ask.gradient:
-        return Judged(part * found.value, told, empty, None, 0.0, None, None)
-    # Of the problem only widths are asked for until ``pulled`` puts in the one of a pair.
+        return Judged(part * found.value, told, empty, None, 0.0, None, None, None)
+    # Of the problem only widths are asked for.
     problem = Problem(query.key[:0], query.key[:0], query.columns[:0], ask.score)
     local = Local(problem, ask.ridge, ask.engine, partial, fit, limit | ~attended)
     back = local.adjoint(part * found.gradient)
-    return Judged(part * found.value, told, empty, back.w, back.log_ridge, local, back.adjoint)
+    return Judged(part * found.value, told, empty, back.w, back.log_ridge, partial, local.settled, back.adjoint)
 
 
 def pulled(ask: Ask, query: Part, key: Part, found: Judged) -> Array:
     """What one block of keys adds to the gradient of w."""
-    assert found.local is not None
-    assert found.adjoint is not None
-    problem = _problem(ask, query, key)
-    partial = found.local.partial
+    partial, settled, adjoint = found[-3:]
+    assert partial is not None
+    assert settled is not None
+    assert adjoint is not None
+    problem = replace(_problem(ask, query, key), degree=2 * ask.degree)
     # Weights of a block are relative to a power of two of their own.
     partial = partial._replace(peak=partial.peak - problem.weight_shift)
     engine = engine_here(ask.engine, len(problem.query) * len(problem.key))
-    local = replace(found.local, problem=replace(problem, degree=2 * ask.degree), partial=partial, engine=engine)
-    slope = local.pull(found.adjoint, frozenset({"w"})).w
-    return np.asarray(slope)
+    return np.asarray(pull_scores(problem, engine, partial, settled, adjoint, frozenset({"w"})).w)
 
 
 def added(a: Array, b: Array) -> Array:
