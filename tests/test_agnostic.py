@@ -76,6 +76,7 @@ def test_the_environment_sets_threads_and_no_bit_of_the_answer(threads, monkeypa
     expected = pool(*inputs[:3], Gaussian(), engine="tiled", **inputs.options)
     monkeypatch.setattr(planner, "JOB_PAIRS", 1 << 12)
     cut = pool(*inputs[:3], Gaussian(), engine="tiled", **inputs.options)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)  # a cluster made by another test sets it
     monkeypatch.setenv("NUMBA_NUM_THREADS", threads)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
     assert runner.available_threads() == int(threads)

@@ -182,5 +182,5 @@ def test_an_unknown_score_is_an_error_in_the_tiled_engine():
 
 def test_engines_are_loaded_by_name():
     assert [engines.load(name).__name__ for name in ENGINES] == [f"regard.engines.{name}" for name in ENGINES]
-    with pytest.raises(ValueError, match=r"engine must be one of auto, reference, .*, fused, got 'magic'"):
+    with pytest.raises(ValueError, match=r"engine must be one of auto, reference, .*, dask, got 'magic'"):
         engines.load("magic")

@@ -8,7 +8,7 @@ import pytest
 import regard
 from regard import LocalLinearRegressor, NadarayaWatsonClassifier, NadarayaWatsonRegressor
 from regard.bandwidth import Objective, learn
-from regard.bandwidth.many import _joined, learn_from_many
+from regard.bandwidth.many import joined_bags, learn_from_many
 
 pytestmark = pytest.mark.usefixtures("light_search")
 
@@ -122,11 +122,11 @@ def test_bags_are_averaged_and_sharpened():
     X, y = data(100, 3)
     one = learn(Objective.of(X, y))
     bags = [one._replace(w=np.array(w)) for w in ([1.0, 2.0, 0.0], [4.0, 2.0, 0.0], [2.0, 2.0, 0.1])]
-    joined = _joined(bags, 64.0)
+    joined = joined_bags(bags, 64.0)
     assert np.allclose(joined.w, [4.0, 4.0, 0.0])
     assert joined.evaluations == 3 * one.evaluations
     matrices = [one._replace(w=np.diag([1.0, 2.0, 3.0])), one._replace(w=np.diag([3.0, 4.0, 5.0]))]
-    assert np.allclose(_joined(matrices, 2.0**7).w, 2.0 * np.diag([2.0, 3.0, 4.0]))
+    assert np.allclose(joined_bags(matrices, 2.0**7).w, 2.0 * np.diag([2.0, 3.0, 4.0]))
 
 
 def test_a_useless_feature_is_smoothed_out_by_most_bags(bags):
