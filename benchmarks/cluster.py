@@ -33,8 +33,7 @@ from regard.bandwidth.objective import Objective
 from regard.chunks.rows import examined, rows_of
 from regard.scores import Gaussian
 
-RUNS = 2
-WORKERS = (1, 2, 4)
+RUNS = 3
 W = 50.0
 # Of the imagined cluster.
 MACHINES, CORES_EACH, ROWS, ASKED, NETWORK = 100, 32, 10**9, 10**6, 1.25e9
@@ -106,7 +105,7 @@ class Memory:
             sleep(0.1)
 
 
-def brute_force(rows: int) -> list[dict[str, Any]]:
+def brute_force(rows: int, counts: list[int]) -> list[dict[str, Any]]:
     """Every pair of so many rows, by one process and by clusters, all in turns."""
     rng = np.random.default_rng(0)
     x = rng.random((rows, 2))
@@ -115,9 +114,9 @@ def brute_force(rows: int) -> list[dict[str, Any]]:
     key, value = da.from_array(x, chunks=(rows // 8, 2)), da.from_array(y, chunks=rows // 8)
     found: list[dict[str, Any]] = [{"who": f"one process, {cores()} threads", "seconds": []}]
     with ExitStack() as stack:
-        clusters = [(count, stack.enter_context(workers(count))) for count in WORKERS]
+        clusters = [(count, stack.enter_context(workers(count))) for count in counts]
         kept = [client.persist([key, value]) for _, client in clusters]
-        found += [{"who": f"{count} worker" + "s" * (count > 1), "moved": []} for count in WORKERS]
+        found += [{"who": f"{count} worker" + "s" * (count > 1), "moved": []} for count in counts]
         for row, (_, client), (keys, values) in zip(found[1:], clusters, kept, strict=True):
             with client.as_current():
                 row["expected"] = regard.explain_plan(keys, keys, values, Gaussian(W), engine="tiled").moved
@@ -298,6 +297,7 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=10_000_000)
     parser.add_argument("--queries", type=int, default=100_000)
     parser.add_argument("--loo-rows", type=int, default=40_000)
+    parser.add_argument("--workers", default="1,2,4")
     given = parser.parse_args()
     os.environ.setdefault("PYTHONWARNINGS", "ignore")
     machine = facts()
@@ -307,7 +307,7 @@ def main() -> None:
         "queries": given.queries,
         "loo_rows": given.loo_rows,
     }
-    found["brute_force"] = brute_force(given.rows)
+    found["brute_force"] = brute_force(given.rows, [int(count) for count in given.workers.split(",")])
     found["pairs_per_second_and_core"] = given.rows**2 / median(found["brute_force"][0]["cpu"])
     found["many_keys"] = many_keys(given.keys, given.queries)
     print(found["many_keys"], flush=True)
