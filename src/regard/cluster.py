@@ -102,7 +102,9 @@ def cores() -> int:
     """How many tasks can run at once."""
     client = _client(())
     if client is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        from dask.system import CPU_COUNT
+
+        return int(CPU_COUNT)
     return max(1, int(sum(client.ncores().values())))
 
 

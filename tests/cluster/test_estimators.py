@@ -165,6 +165,12 @@ def test_a_model_in_memory_answers_lazy_queries():
     assert labels.predict(cut(Q, "ragged")).compute().tolist() == labels.predict(Q).tolist()
 
 
+def test_a_chunk_without_queries_asks_nothing():
+    model = regard.NadarayaWatsonRegressor(kernel="boxcar", bandwidth=[1e-3, 1e-3], empty="raise").fit(X, Y)
+    lazy = model.predict(da.from_array(X[:4], chunks=((0, 4, 0), (2,))))
+    assert np.array_equal(lazy.compute(), model.predict(X[:4]))
+
+
 def test_nothing_is_computed_before_it_is_asked_for():
     model = regard.NadarayaWatsonRegressor(bandwidth=H).fit(cut(X, "halves"), cut(Y, "halves"))
     lazy = model.predict(cut(Q, "halves"))

@@ -37,6 +37,7 @@ __all__ = [
     "resolve",
     "scott",
     "silverman",
+    "width_of",
 ]
 
 OPTIMIZERS = ("lbfgs", "sgd")
@@ -71,6 +72,11 @@ def learned(
         search = follow_the_notes(objective, start, progress=progress)
     else:
         search = learn_from_many(objective, metric, ridge=ridge, seed=seed, progress=progress)
+    return width_of(search)
+
+
+def width_of(search: Search) -> Width:
+    """Both views of what a search found."""
     w = search.w if search.w.ndim else float(search.w)
     if search.w.ndim == 2:
         return Width(None, w, search.ridge, search)

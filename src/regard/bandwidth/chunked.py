@@ -20,8 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from regard.bandwidth.criterion import Evaluation
 from regard.bandwidth.losses import LogLoss, SquaredError
+from regard.bandwidth.objective import staying
 from regard.chunks.pooling import as_array
-from regard.chunks.rows import Block, Facts, Rows, facts_of
+from regard.chunks.rows import Block, Facts, Rows, facts_of, picked
 from regard.chunks.states import Look, joined, pairs_in_reach, sketch_of, tree
 from regard.cluster import compute, engine_here, persisted, tasks_of
 from regard.costs import estimate
@@ -29,7 +30,7 @@ from regard.folds import Fold, fold, nothing
 from regard.lines import local_fit
 from regard.local import Local, like_w, pull_scores
 from regard.partial import Partial
-from regard.problem import Adjoint, Problem, build, moment_count
+from regard.problem import Adjoint, Problem, build
 from regard.scores import RADIAL, Radial
 
 Array = NDArray[Any]
@@ -123,13 +124,9 @@ class ChunkedObjective:
 
     def taken(self, rows: Array) -> Any:
         """A delayed Part of some of the rows looked at, by their numbers in order."""
-        starts = np.concatenate([[0], np.cumsum([fact.rows for fact in self.seen])])
-        cut, task = tasks_of("take", _taken), []
-        for at, part in enumerate(self.looked):
-            wanted = rows[(rows >= starts[at]) & (rows < starts[at + 1])] - starts[at]
-            if len(wanted):
-                task.append(cut((at,), part, wanted))
-        return tasks_of("gather", _together)((0,), task)
+        cut = tasks_of("take", _taken)
+        parts = [cut((at,), self.looked[at], here) for at, here in picked([fact.rows for fact in self.seen], rows)]
+        return tasks_of("gather", _together)((0,), parts)
 
     def __call__(self, w: ArrayLike, ridge: float = 0.0, *, gradient: bool = False) -> Evaluation:
         """The criterion at w (scalar, (d,) or (d, r)) and λ, with its gradient if asked for."""
@@ -202,8 +199,8 @@ def judged(ask: Ask, query: Part, state: Fold | None) -> Judged:
     answer = np.where(limit[:, None], nearest, fit.output)
     counts = query.counts
     part = float(counts.sum()) / ask.total
-    found = replace(ask.loss, columns=query.columns)(answer, np.arange(len(counts)), counts)
-    told = replace(ask.loss, columns=query.columns).in_units_of_y(answer)
+    loss = replace(ask.loss, columns=query.columns)
+    found, told = loss(answer, np.arange(len(counts)), counts), loss.in_units_of_y(answer)
     # A kernel that ends nowhere reaches somebody, however far.
     empty = int((limit | ~attended).sum()) if ask.score.kernel.compact else 0
     if not ask.gradient:
@@ -251,14 +248,10 @@ def _problem(ask: Ask, query: Part, key: Part) -> Problem:
 
 
 def _own(ask: Ask, query: Part) -> Partial | None:
-    """The copies of a row that stay when one leaves: at distance 0, so with no δ."""
+    """The copies of a row that stay when one leaves."""
     if not query.repeats or query.weight is None:
         return None
-    mass = query.weight.astype(np.float64) - 1.0
-    count = query.columns.shape[1]
-    moments = np.zeros((len(mass), moment_count(count, query.key.shape[1], 2 * ask.degree)))
-    moments[:, :count] = mass[:, None] * query.columns
-    return Partial(np.where(mass > 0.0, 0.0, -np.inf), mass, moments)
+    return staying(query.weight.astype(np.float64) - 1.0, query.columns, query.key.shape[1], ask.degree)
 
 
 def _answer(found: Judged) -> Array:
@@ -279,7 +272,6 @@ def _taken(part: Part, rows: Array) -> Part:
 
 def _together(parts: Sequence[Part]) -> Part:
     """Several parts as one."""
-
     columns = list(zip(*parts, strict=True))[:-1]
     joint: list[Any] = [None if each[0] is None else np.concatenate(each) for each in columns]
     return Part._make([*joint, parts[0].repeats])

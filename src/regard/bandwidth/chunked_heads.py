@@ -7,7 +7,6 @@ map and reduce. The mix is learned from the left-out answers of those rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -35,7 +34,7 @@ from regard.bandwidth.many import BAG
 from regard.bandwidth.scaling import Scaling
 from regard.bandwidth.shapes import Shape
 from regard.bounds import Bounds
-from regard.chunks.rows import Block, Rows
+from regard.chunks.rows import Block, Rows, picked, together
 from regard.cluster import compute, tasks_of
 from regard.runner import small_matrices
 
@@ -128,23 +127,14 @@ def _scaled_block(block: Block, scaling: Any) -> Block:
 
 def _bag(rows: Rows, counts: Array, wanted: Array) -> Any:
     """A delayed Block of some of the rows that have a weight, by their numbers in order."""
-    starts, cut = np.concatenate([[0], np.cumsum(counts)]), tasks_of("take", _taken)
-    parts = []
-    for at, block in enumerate(rows.blocks):
-        here = wanted[(wanted >= starts[at]) & (wanted < starts[at + 1])] - starts[at]
-        if len(here):
-            parts.append(cut((at,), block, here))
-    return tasks_of("gather", _together)((0,), parts)
+    cut = tasks_of("take", _taken)
+    parts = [cut((at,), rows.blocks[at], here) for at, here in picked(counts.tolist(), wanted)]
+    return tasks_of("gather", together)((0,), parts)
 
 
 def _taken(block: Block, wanted: Array) -> Block:
     seen = np.arange(len(block.key)) if block.weight is None else np.flatnonzero(block.weight > 0)
     return Block(*(None if part is None else part[seen[wanted]] for part in block))  # type: ignore[arg-type]
-
-
-def _together(blocks: Sequence[Block]) -> Block:
-    joint: list[Any] = [None if each[0] is None else np.concatenate(each) for each in zip(*blocks, strict=True)]
-    return Block(*joint)
 
 
 def heads_of(block: Block, grouped: bool, options: dict[str, Any]) -> Heads:

@@ -293,12 +293,8 @@ class Objective:
         return replace(self._problem(Gaussian(1.0)), degree=2)
 
     def _own(self) -> Partial:
-        """The copies of a row that stay when one leaves: at distance 0, so with no δ."""
-        mass = self._staying
-        count = moment_count(self.loss.columns.shape[1], self.key.shape[1], 2 * self.degree)
-        moments = np.zeros((len(mass), count))
-        moments[:, : self.loss.columns.shape[1]] = mass[:, None] * self.loss.columns[self.rows]
-        return Partial(np.where(mass > 0.0, 0.0, -np.inf), mass, moments)
+        """The copies of a row that stay when one leaves."""
+        return staying(self._staying, self.loss.columns[self.rows], self.key.shape[1], self.degree)
 
     @property
     def _staying(self) -> Array:
@@ -349,6 +345,13 @@ class Objective:
         value = np.log(loss.value) + (1.0 + freedom / n) / room
         by_freedom = (1.0 / room + (1.0 + freedom / n) / room**2) / n
         return float(value), loss.gradient / loss.value, by_freedom * self.counts * own
+
+
+def staying(mass: Array, columns: Array, width: int, degree: int) -> Partial:
+    """The state of copies of the queries that stay, of this mass (Q,) and columns (Q, P): at distance 0, with no δ."""
+    moments = np.zeros((len(mass), moment_count(columns.shape[1], width, 2 * degree)))
+    moments[:, : columns.shape[1]] = mass[:, None] * columns
+    return Partial(np.where(mass > 0.0, 0.0, -np.inf), mass, moments)
 
 
 def _check_degree(degree: int, key: Array) -> None:

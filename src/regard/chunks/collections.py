@@ -44,7 +44,7 @@ class Blocks:
             # A row is looked at as a whole.
             given = given.rechunk({1: -1}) if self.ndim == 2 and given.numblocks[1] > 1 else given
             if self.ndim == 2 and given.shape[1] != given.shape[1]:
-                given.compute_chunk_sizes()
+                raise ValueError(f"{name} has an unknown number of features; its compute_chunk_sizes() finds it out")
             self.width = int(given.shape[1]) if self.ndim == 2 else 1
             self.dtype = given.dtype
         self.given, self.lengths = given, lengths_of(given)

@@ -145,11 +145,8 @@ def examined(*tables: Rows) -> list[Rows]:
 def checked_block(names: Sequence[str], number: int, key: Any, value: Any, weight: Any, labels: Any) -> Block:
     """A block as plain arrays, on the worker that holds it; errors say which block it was."""
     try:
-        arrays = [
-            None if part is None else _plain(name, part)
-            for name, part in zip(names[1:], (value, weight, labels), strict=True)
-        ]
-        rows = matrix(names[0], _plain(names[0], key))
+        arrays = [None if part is None else _plain(part) for part in (value, weight, labels)]
+        rows = matrix(names[0], _numbers(names[0], key))
         for name, part in zip(names[1:], arrays, strict=True):
             if part is not None and len(part) != len(rows):
                 raise ValueError(f"{names[0]} has {len(rows)} rows but {name} has {len(part)}")
@@ -168,15 +165,20 @@ def checked_block(names: Sequence[str], number: int, key: Any, value: Any, weigh
         raise type(reason)(f"chunk {number}: {reason}") from None
 
 
-def _plain(name: str, part: Any) -> Array:
+def _plain(part: Any) -> Array:
     """An array of a block, which may be a dataframe's."""
-    array = np.asarray(part.to_numpy() if hasattr(part, "to_numpy") else part)
-    if array.dtype == object and name in ("key", "query", "X"):
-        try:
-            return array.astype(np.float64)
-        except (TypeError, ValueError):
-            raise TypeError(f"{name} must hold real numbers, got text or other objects; encode them first") from None
-    return array
+    return np.asarray(part.to_numpy() if hasattr(part, "to_numpy") else part)
+
+
+def _numbers(name: str, part: Any) -> Array:
+    """The same of numbers, also where a dataframe holds them as objects."""
+    array = _plain(part)
+    if array.dtype != object:
+        return array
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must hold real numbers, got text or other objects; encode them first") from None
 
 
 def _positive(name: str, weight: Array) -> Array:
@@ -211,3 +213,16 @@ def facts_of(block: Block) -> Facts:
         alike,
         size,
     )
+
+
+def together(blocks: Sequence[Block]) -> Block:
+    """Several blocks as one."""
+    return Block._make(None if each[0] is None else np.concatenate(each) for each in zip(*blocks, strict=True))
+
+
+def picked(lengths: Sequence[int], wanted: Array) -> list[tuple[int, Array]]:
+    """Which blocks of so many rows hold the rows ``wanted``, sorted numbers among all, and their numbers there."""
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    cuts = np.searchsorted(wanted, starts)
+    parts = ((at, wanted[cuts[at] : cuts[at + 1]] - starts[at]) for at in range(len(lengths)))
+    return [(at, rows) for at, rows in parts if len(rows)]

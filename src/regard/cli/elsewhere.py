@@ -39,7 +39,7 @@ def fit_elsewhere(fit: Fit) -> None:
             names = _features(fit, table)
             classes = not _is_number(table[fit.target].dtype)
             weight = None if fit.sample_weight is None else table[fit.sample_weight]
-            model = _estimator(fit, classes)
+            model = fit.estimator(classes, gaps=False)
         with learning(model, f"Learning {where}"):
             model.fit(table[list(names)], table[fit.target], sample_weight=weight)
         with working(f"Bringing the rows here and saving {fit.out}"):
@@ -116,12 +116,3 @@ def _features(fit: Fit, table: Any) -> tuple[str, ...]:
 
 def _is_number(dtype: Any) -> bool:
     return getattr(dtype, "kind", "O") in "fiub"
-
-
-def _estimator(fit: Fit, classes: bool) -> Any:
-    import regard
-
-    if fit.bandwidth is None:
-        return regard.KernelClassifier() if classes else regard.KernelRegressor()
-    kind = regard.NadarayaWatsonClassifier if classes else regard.NadarayaWatsonRegressor
-    return kind(kernel=fit.kernel or "gaussian", bandwidth=fit.bandwidth)

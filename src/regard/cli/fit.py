@@ -58,7 +58,7 @@ class Fit:
             names = self._features(table)
             X, y = frame(table, names), self._target(table)
             weight = None if self.sample_weight is None else table.numbers(self.sample_weight)
-            model = self._estimator(y)
+            model = self.estimator(y.dtype == object, gaps=True)
         with learning(model, f"Learning from {len(table):,} rows"):
             model.fit(X, y, sample_weight=weight)
         if (told_of_gaps := gaps_in_words(model)) is not None:
@@ -95,18 +95,19 @@ class Fit:
     def _target(self, table: Table) -> Any:
         return table.labels(self.target) if table.is_text(self.target) else table.numbers(self.target)
 
-    def _estimator(self, y: Any) -> Any:
+    def estimator(self, classes: bool, *, gaps: bool) -> Any:
+        """The estimator asked for; ``gaps``: rows may have some."""
         import regard
         from regard.scores import KERNELS
 
-        classes = y.dtype == object
         if self.bandwidth is None:
-            return (regard.KernelClassifier if classes else regard.KernelRegressor)(missing="ignore")
+            kind: Any = regard.KernelClassifier if classes else regard.KernelRegressor
+            return kind(missing="ignore" if gaps else "refuse")
         kind = regard.NadarayaWatsonClassifier if classes else regard.NadarayaWatsonRegressor
         # A kernel that ends somewhere cannot compare rows by some of their columns.
         kernel = self.kernel or "gaussian"
         ends = kernel not in KERNELS or KERNELS[kernel].compact or self.bandwidth == "adaptive"
-        return kind(kernel=kernel, bandwidth=self.bandwidth, missing="refuse" if ends else "ignore")
+        return kind(kernel=kernel, bandwidth=self.bandwidth, missing="ignore" if gaps and not ends else "refuse")
 
 
 def _measure(model: Any, X: Any) -> None:

@@ -26,7 +26,7 @@ Array = NDArray[Any]
 Local = Callable[..., Any]
 
 
-class Rows(NamedTuple):
+class Queries(NamedTuple):
     """What a block of queries brings to a problem."""
 
     query: Array
@@ -84,7 +84,7 @@ def _everywhere(problem: Problem, step: Step, verb: Local, local: Local, each: l
     task, tasks = tasks_of("look", verb), []
     for number, rows in enumerate(_cuts(problem, step)):
         labels = None if problem.exclude is None else problem.exclude[0][rows]
-        brought = Rows(problem.query[rows], None if problem.mask is None else problem.mask[rows], labels)
+        brought = Queries(problem.query[rows], None if problem.mask is None else problem.mask[rows], labels)
         more = () if each is None else each[number]
         tasks.append(task((number,), local, shared, brought, *more))
     return compute(tasks)
@@ -94,17 +94,17 @@ def _itself(problem: Problem) -> Problem:
     return problem
 
 
-def _moments(local: Local, problem: Problem, rows: Rows) -> tuple[Partial, Array]:
-    partial, limit = local(rows.into(problem), "auto")
+def _moments(local: Local, problem: Problem, queries: Queries) -> tuple[Partial, Array]:
+    partial, limit = local(queries.into(problem), "auto")
     return partial._replace(moments=as_numpy(partial.moments)), limit
 
 
-def _weights(local: Local, problem: Problem, rows: Rows) -> Array:
-    return np.asarray(local(rows.into(problem), "auto"))
+def _weights(local: Local, problem: Problem, queries: Queries) -> Array:
+    return np.asarray(local(queries.into(problem), "auto"))
 
 
 def _pullback(
-    local: Local, problem: Problem, rows: Rows, partial: Partial, adjoint: Adjoint, want: frozenset[str]
+    local: Local, problem: Problem, queries: Queries, partial: Partial, adjoint: Adjoint, want: frozenset[str]
 ) -> Gradients:
-    found: Gradients = local(rows.into(problem), "auto", partial, adjoint, want)
+    found: Gradients = local(queries.into(problem), "auto", partial, adjoint, want)
     return found

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from regard.arrays import is_chunked
@@ -40,6 +41,7 @@ class KeyPooling(Explaining, Forgetting, BaseEstimator):  # type: ignore[misc]
     engine: Any = "auto"
     device: Any = "cpu"
     tol: Any = None
+    random_state: Any = None
 
     @property
     def attention_score_(self) -> Radial:
@@ -103,6 +105,10 @@ class KeyPooling(Explaining, Forgetting, BaseEstimator):  # type: ignore[misc]
     def _engine(self) -> str:
         """The engine that answers, unless weights are asked for: those are formed on the CPU."""
         return "fused" if self.engine == "auto" and self.device != "cpu" else str(self.engine)
+
+    def _seed(self) -> int:
+        """Of the rows looked at where rows are many: always the same unless ``random_state`` says otherwise."""
+        return 0 if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))
 
     def _remember(self, key: Array, value: Array, sample_weight: Array | None) -> None:
         self.key_, self.value_, self.sample_weight_ = key, value, sample_weight

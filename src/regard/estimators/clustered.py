@@ -15,17 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.utils import check_random_state
 
 from regard.arrays import is_chunked
-from regard.bandwidth import CRITERIA, RULES, Width, resolve
+from regard.bandwidth import CRITERIA, RULES, resolve, width_of
 from regard.bandwidth.chunked_heads import learn_heads_chunks
 from regard.bandwidth.chunked_rows import objective_of
 from regard.bandwidth.chunked_search import learn_chunks
 from regard.bandwidth.losses import SquaredError
 from regard.bandwidth.units import unscaled
 from regard.chunks.pooling import as_array
-from regard.chunks.rows import Block, Rows, examined, rows_of
+from regard.chunks.rows import Block, Rows, examined, rows_of, together
 from regard.cluster import compute, tasks_of
 from regard.estimators.callbacks import watched
 
@@ -189,7 +188,7 @@ def _learn(model: Any, rows: Rows, counted: int, grouped: bool, classes: int) ->
     options: dict[str, Any] = {"degree": model._DEGREE, "classes": classes, "repeats": rows.repeats, "grouped": grouped}
     with watched(model) as progress:
         if heads:
-            found = learn_heads_chunks(rows, seed=_seed(model), engine=model._engine, progress=progress, **options)
+            found = learn_heads_chunks(rows, seed=model._seed(), engine=model._engine, progress=progress, **options)
             model.heads_, model.scaling_, model.search_, model.loo_score_ = found
         else:
             _learn_width(model, rows, options, progress)
@@ -204,7 +203,7 @@ def _learn_width(model: Any, rows: Rows, options: dict[str, Any], progress: Any)
         rows, kernel=model._kernel, engine=model._engine, loss=loss, common=model.metric == "scalar", **options
     )
     ridge = model._ridge_to_learn()
-    search = learn_chunks(objective, model.metric, ridge=ridge, seed=_seed(model), progress=progress)
+    search = learn_chunks(objective, model.metric, ridge=ridge, seed=model._seed(), progress=progress)
     if isinstance(objective.loss, SquaredError):
         plain = SquaredError(objective.loss.columns, objective.loss.centre, objective.loss.scale)
         value = search.value / objective.loss.unit
@@ -216,18 +215,10 @@ def _learn_width(model: Any, rows: Rows, options: dict[str, Any], progress: Any)
     answers = _spread(search.answer, rows)
     model.loo_predictions_ = answers[:, 0] if rows.single and not options["classes"] else answers
     model.search_ = search._replace(answer=answers)
-    w = search.w if search.w.ndim else float(search.w)
-    with np.errstate(divide="ignore"):
-        bandwidth = None if search.w.ndim == 2 else 1.0 / search.w
-    width = unscaled(Width(bandwidth, w, search.ridge, model.search_), power)
+    width = unscaled(width_of(model.search_), power)
     assert width.search is not None
     model.search_ = width.search
     model._remember_width(width)
-
-
-def _seed(model: Any) -> int:
-    state = model.random_state
-    return 0 if state is None else int(check_random_state(state).randint(2**31))
 
 
 def _spread(answer: Any, rows: Rows) -> Any:
@@ -249,9 +240,7 @@ def _in_place(answer: Array, block: Block) -> Array:
 
 def fit_whole(model: Any, blocks: Sequence[Block], grouped: bool) -> dict[str, Any]:
     """What an estimator learns from all rows, on one worker."""
-    key, value, weight, labels = (
-        None if each[0] is None else np.concatenate(each) for each in zip(*blocks, strict=True)
-    )
+    key, value, weight, labels = together(blocks)
     model.fit(key, value, sample_weight=weight, groups=labels if grouped else None)
     rows = ("key_", "value_", "sample_weight_", "classes_", "n_features_in_")
     return {name: found for name, found in vars(model).items() if name.endswith("_") and name not in rows}

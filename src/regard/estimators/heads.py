@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from regard.arrays import is_chunked
@@ -196,9 +195,8 @@ class HeadPooling(WithEffects, CallbackSupportMixin, KeyPooling):  # type: ignor
             "groups": groups,
             "engine": self._engine,
         }
-        seed = 0 if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))
         with small_matrices(), watched(self) as progress:
-            found = learn_heads(rows.astype(np.float64), target, seed=seed, progress=progress, **options)
+            found = learn_heads(rows.astype(np.float64), target, seed=self._seed(), progress=progress, **options)
         self._remember(key, value, weight)
         self.heads_, self.scaling_, self.search_ = found.heads, found.scaling, found.search
         answers = spread_out(found.answer, place)

@@ -379,9 +379,5 @@ class KernelPooling(WithEffects, KeyPooling):
             bandwidth = None if w.ndim == 2 else 1.0 / w
         return Width(bandwidth if w.ndim else float(1.0 / w) if w else np.inf, w if w.ndim else float(w))
 
-    def _seed(self) -> int:
-        """Of the rows looked at where rows are many: always the same unless ``random_state`` says otherwise."""
-        return 0 if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))
-
     def _ridge_to_learn(self) -> float | None:
         return 0.0

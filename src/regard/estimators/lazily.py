@@ -54,8 +54,6 @@ def lazy_answers(model: Any, X: Any, method: str) -> Array:
             "features as input"
         )
     (queries,) = examined(queries)
-    whole = getattr(model, "_rows", None) is None
-    parts = _asked(model, queries, method) if whole else _told(model, queries, method)
     if method == "predict_proba":
         shape: tuple[int, ...] = (len(model.classes_),)
         dtype = queries.dtype
@@ -63,6 +61,7 @@ def lazy_answers(model: Any, X: Any, method: str) -> Array:
         shape, dtype = (), model.classes_.dtype
     else:
         shape, dtype = tuple(model.value_.shape[1:]), queries.dtype
+    parts = _told(model, queries, method) if hasattr(model, "_rows") else _asked(model, queries, method, shape, dtype)
     lazy: Array = as_array(parts, queries.lengths, shape, dtype)
     return lazy
 
@@ -74,10 +73,14 @@ def answers_from_cluster(model: Any, query: Array) -> tuple[Array, Array]:
     return np.concatenate([one.output for one in found]), np.concatenate([one.nobody for one in found])
 
 
-def _asked(model: Any, queries: Rows, method: str) -> list[Any]:
-    """A model in memory, asked block by block."""
+def _asked(model: Any, queries: Rows, method: str, shape: tuple[int, ...], dtype: Any) -> list[Any]:
+    """A model in memory, asked block by block; of a block without rows there is nothing to ask."""
     task, here = tasks_of("predict", ask), tasks_of("model", _itself)((0,), model)
-    return [task((at,), here, block, method) for at, block in enumerate(queries.blocks)]
+    none = tasks_of("nobody", np.empty)
+    return [
+        task((at,), here, block, method) if queries.lengths[at] else none((at,), (0, *shape), dtype)
+        for at, block in enumerate(queries.blocks)
+    ]
 
 
 def _itself(model: Any) -> Any:
@@ -86,9 +89,6 @@ def _itself(model: Any) -> Any:
 
 def ask(model: Any, query: Block, method: str) -> Array:
     """One block, on the worker that answers it."""
-    if not len(query.key):
-        rows = np.zeros((1, query.key.shape[1]))
-        return np.asarray(getattr(model, method)(rows))[:0]
     if hasattr(model, "feature_names_in_"):
         # Names were compared when the block was only a promise.
         model = _unnamed(model)

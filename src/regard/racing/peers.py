@@ -83,7 +83,7 @@ def statsmodels_kernel_reg(keys: Array, values: Array, w: float) -> Run:
     with warnings.catch_warnings():
         # A notice about random numbers, which a given bandwidth does not need.
         warnings.simplefilter("ignore", FutureWarning)
-        from statsmodels.nonparametric.kernel_regression import KernelReg  # type: ignore[import-untyped]
+        from statsmodels.nonparametric.kernel_regression import KernelReg
 
         width = keys.shape[1]
         model = KernelReg(values, keys, var_type="c" * width, reg_type="lc", bw=[1 / w] * width)
