@@ -7,6 +7,7 @@ and everything they need is in their graph: a worker that dies is made up for by
 from __future__ import annotations
 
 import os
+import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -96,6 +97,16 @@ def workers() -> int:
     """How many machines, or processes, hold the data."""
     client = _client(())
     return 1 if client is None else max(1, len(client.ncores()))
+
+
+def here() -> str:
+    """The worker that runs this task; "" for dask's own threads."""
+    # Whoever runs on a worker of a cluster has imported this.
+    worker = sys.modules.get("distributed.worker")
+    try:
+        return "" if worker is None else str(worker.get_worker().address)
+    except ValueError:
+        return ""
 
 
 def cores() -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from regard.chunks.pooling import Chunked, prepared
-from regard.chunks.states import sketch_of, state_bytes
+from regard.chunks.states import sketch_of, state_bytes, tree
 from regard.cluster import cores, workers
 from regard.costs import estimate
 from regard.planner import in_words, plan
@@ -81,19 +82,42 @@ def explain_chunks(*arguments: Any, **options: Any) -> ChunkedPlan:
 
 
 def _moved(chunked: Chunked) -> tuple[float, float]:
-    """Bytes of rows and of states that go to another worker, where neighbouring chunks of keys lie on one worker.
+    """Bytes of rows and of states that go to another worker, where chunks lie as they did when they were examined.
 
-    So dask places them if nobody interferes. Then a chunk of queries goes once to each other worker that has keys for
-    it, or the smaller chunks of keys to it, and each of those workers sends one merged state back.
+    Chunks in memory stay there; others dask will place anew, but much alike. A pair is looked at where its larger chunk
+    lies, the other is sent there once, and of two states to merge that lie apart one is sent.
     """
     queries, keys, look, near, _, _ = chunked
-    rows = states = 0.0
-    for i, fact in enumerate(queries.facts):
-        there = [keys.facts[j].nbytes for j in np.flatnonzero(near[i])]
-        others = min(workers() - 1, max(0, len(there) - 1))
-        rows += sum(sorted((min(fact.nbytes, size) for size in there), reverse=True)[:others])
-        states += fact.rows * state_bytes(keys, look) * others
-    return rows, states
+    sent: dict[tuple[str, int, str], int] = {}
+    states = 0.0
+    for i, query in enumerate(queries.facts):
+        places = []
+        for j in np.flatnonzero(near[i]):
+            key = keys.facts[j]
+            stays, goes = (query, ("key", int(j))) if query.nbytes > key.nbytes else (key, ("query", i))
+            if query.place != key.place:
+                sent[(*goes, stays.place)] = min(query.nbytes, key.nbytes)
+            places.append(stays.place)
+        apart = _crossings(places)
+        states += apart * query.rows * state_bytes(keys, look)
+    return float(sum(sent.values())), states
+
+
+def _crossings(places: Sequence[str]) -> int:
+    """How many merges of a tree over states at these places bring two workers together.
+
+    >>> _crossings(["a", "a", "b", "b"]), _crossings(["a", "b", "a", "b"])
+    (1, 2)
+    """
+    found: list[int] = []
+
+    def merge(_: tuple[int, ...], a: str, b: str) -> str:
+        found.append(int(a != b))
+        return a
+
+    if places:
+        tree(places, merge, 0)
+    return sum(found)
 
 
 def _count(number: int, noun: str) -> str:

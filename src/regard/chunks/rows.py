@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from regard.bounds import Bounds, bounds_of, require_finite
 from regard.chunks.collections import Blocks, blocks_of
-from regard.cluster import compute, tasks_of
+from regard.cluster import compute, here, tasks_of
 from regard.problem import matrix
 from regard.shelves import Shelves
 
@@ -43,6 +43,7 @@ class Facts(NamedTuple):
     heaviest: float
     alike: int  # how many rows share a label, at most
     nbytes: int
+    place: str  # the worker that found this out, which most likely holds the block
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,6 +213,7 @@ def facts_of(block: Block) -> Facts:
         *ends,
         alike,
         size,
+        here(),
     )
 
 
