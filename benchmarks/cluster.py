@@ -4,7 +4,7 @@
 
 1. The same brute force (tiled engine, every pair) by threads of one process and by 1, 2 and 4 workers of dask. Workers
    are processes with one thread each; with more workers than cores they share them.
-2. Bytes that workers sent each other, beside what ``explain_plan`` expected.
+2. Bytes that workers sent each other, states and rows, beside what ``explain_plan`` expected.
 3. Many keys, d = 2: time and memory of all processes together.
 4. Leave-one-out of all rows with its gradient, by one machine and by two workers.
 5. What a hundred machines would need for 10⁹ keys, by the constants measured here.
@@ -63,9 +63,20 @@ def timed(call: Callable[[], Any], runs: int = RUNS) -> float:
     return median(found)
 
 
-def sent(client: Client) -> int:
-    """Bytes that workers have sent so far."""
-    return sum(client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total).values())
+def moved(client: Client) -> dict[str, float]:
+    """Bytes of states and of anything else that workers have got from each other since somebody asked last."""
+    found = {"states": 0.0, "rows": 0.0}
+    for log in client.run(_received).values():
+        for name, size in log:
+            found["states" if name.startswith(("regard-look", "regard-merge")) else "rows"] += size
+    return found
+
+
+def _received(dask_worker: Any) -> list[tuple[str, int]]:
+    log = dask_worker.transfer_incoming_log
+    found = [(str(key), size) for entry in log for key, size in entry["keys"].items()]
+    log.clear()
+    return found
 
 
 def spent() -> float:
@@ -119,7 +130,7 @@ def brute_force(rows: int, counts: list[int]) -> list[dict[str, Any]]:
         found += [{"who": f"{count} worker" + "s" * (count > 1), "moved": []} for count in counts]
         for row, (_, client), (keys, values) in zip(found[1:], clusters, kept, strict=True):
             with client.as_current():
-                row["expected"] = regard.explain_plan(keys, keys, values, Gaussian(W), engine="tiled").moved
+                row["plan"] = _planned(regard.explain_plan(keys, keys, values, Gaussian(W), engine="tiled"))
             row["seconds"] = []
         # Making a cluster of processes leaves this one with a single thread.
         os.environ.pop("OMP_NUM_THREADS", None)
@@ -129,13 +140,13 @@ def brute_force(rows: int, counts: list[int]) -> list[dict[str, Any]]:
             found[0]["seconds"].append(perf_counter() - start)
             found[0].setdefault("cpu", []).append(spent() - cpu)
             for row, (_, client), (keys, values) in zip(found[1:], clusters, kept, strict=True):
-                before = sent(client)
+                moved(client)
                 with client.as_current():
                     start, cpu = perf_counter(), spent()
                     answer = regard.pool(keys, keys, values, Gaussian(W), engine="tiled").output.compute()
                 row["seconds"].append(perf_counter() - start)
                 row.setdefault("cpu", []).append(spent() - cpu)
-                row["moved"].append(sent(client) - before)
+                row["moved"].append(moved(client))
                 row["error"] = float(np.abs(answer - truth).max())
                 print(row, flush=True)
     for row in found:
@@ -143,29 +154,30 @@ def brute_force(rows: int, counts: list[int]) -> list[dict[str, Any]]:
     return found
 
 
-def many_keys(keys: int, queries: int) -> dict[str, Any]:
-    """So many keys and queries in the plane, the engine of each pair as the planner chooses."""
-    with workers(2) as client, Memory() as memory:
-        rng = da.random.default_rng(1)
-        key = rng.random((keys, 2), chunks=(keys // 20, 2))
-        value = da.sin(9.0 * key[:, 0])
-        query = rng.random((queries, 2), chunks=(queries // 2, 2))
-        key, value, query = client.persist([key, value, query])
-        start = perf_counter()
-        plan = regard.explain_plan(query, key, value, Gaussian(W))
-        before = sent(client)
-        answer = regard.pool(query, key, value, Gaussian(W)).output.compute()
-        seconds = perf_counter() - start
-        moved = sent(client) - before
-    assert np.isfinite(answer).all()
-    return {
-        "seconds": seconds,
-        "memory": memory.most,
-        "moved": moved,
-        "expected": plan.moved,
-        "pairs": plan.pairs,
-        "engines": dict(plan.engines),
-    }
+def many_keys(keys: int, queries: int) -> list[dict[str, Any]]:
+    """So many keys and queries in the plane, the engine of each pair as the planner chooses; several runs."""
+    found = []
+    for _ in range(RUNS):
+        with workers(2) as client, Memory() as memory:
+            rng = da.random.default_rng(1)
+            key = rng.random((keys, 2), chunks=(keys // 20, 2))
+            value = da.sin(9.0 * key[:, 0])
+            query = rng.random((queries, 2), chunks=(queries // 2, 2))
+            key, value, query = client.persist([key, value, query])
+            start = perf_counter()
+            plan = regard.explain_plan(query, key, value, Gaussian(W))
+            moved(client)
+            answer = regard.pool(query, key, value, Gaussian(W)).output.compute()
+            seconds, bytes_ = perf_counter() - start, moved(client)
+        assert np.isfinite(answer).all()
+        one = {"seconds": seconds, "memory": memory.most, "moved": bytes_, "plan": _planned(plan)}
+        found.append({**one, "pairs": plan.pairs, "engines": dict(plan.engines)})
+        print(found[-1], flush=True)
+    return found
+
+
+def _planned(plan: Any) -> dict[str, float]:
+    return {"states": plan.states, "rows": plan.moved - plan.states}
 
 
 def leave_one_out(rows: int) -> dict[str, Any]:
@@ -237,6 +249,12 @@ def imagined(found: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
+def _sizes(moves: list[dict[str, float]], what: str) -> str:
+    """In MB, from the least to the most."""
+    sizes = sorted(move[what] / 1e6 for move in moves)
+    return f"{sizes[0]:.1f}" if len(sizes) == 1 else f"{sizes[0]:.1f}-{sizes[-1]:.1f}"
+
+
 def told(machine: dict[str, Any], found: dict[str, Any]) -> str:
     brute = [
         [
@@ -245,13 +263,15 @@ def told(machine: dict[str, Any], found: dict[str, Any]) -> str:
             f"{row['ratio']:.2f}",
             f"{median(row['cpu']):.1f}",
             f"{row['cpu_ratio']:.2f}",
-            f"{median(row['moved']) / 1e6:.1f}" if "moved" in row else "",
-            f"{row['expected'] / 1e6:.1f}" if "expected" in row else "",
+            _sizes(row["moved"], "states") if "moved" in row else "",
+            _sizes([row["plan"]], "states") if "plan" in row else "",
+            _sizes(row["moved"], "rows") if "moved" in row else "",
             f"{row['error']:.0e}" if "error" in row else "",
         ]
         for row in found["brute_force"]
     ]
-    many, left_out, cost = found["many_keys"], found["leave_one_out"], found["constants"]
+    runs, left_out, cost = found["many_keys"], found["leave_one_out"], found["constants"]
+    many = runs[0]
     return "\n\n".join(
         [
             "# A cluster of processes on one machine",
@@ -266,16 +286,20 @@ def told(machine: dict[str, Any], found: dict[str, Any]) -> str:
                     "beside one process",
                     "core seconds",
                     "beside one process",
-                    "MB moved",
+                    "MB of states moved",
                     "as planned",
+                    "MB of rows",
                     "largest difference",
                 ],
                 brute,
             ),
             f"{found['keys']:,} keys × {found['queries']:,} queries (d = 2, engines as planned: {many['engines']}), 2 "
-            f"workers: {many['seconds']:.1f} s, {many['memory'] / 1e9:.2f} GB in all processes together, "
-            f"{many['moved'] / 1e6:.1f} MB moved ({many['expected'] / 1e6:.1f} planned), "
-            f"{many['pairs']} pairs of chunks.",
+            f"workers, {len(runs)} runs: {median(run['seconds'] for run in runs):.1f} s, "
+            f"{max(run['memory'] for run in runs) / 1e9:.2f} GB in all processes together, "
+            f"{many['pairs']} pairs of chunks. Moved: {_sizes([run['moved'] for run in runs], 'states')} MB of states "
+            f"(planned from where the chunks lay: {_sizes([run['plan'] for run in runs], 'states')}; all of them are "
+            f"{found['queries'] * 20 * 32 / 1e6:.0f}), {_sizes([run['moved'] for run in runs], 'rows')} MB of rows, "
+            "which dask moves where a worker has nothing to do.",
             f"Leave-one-out with gradient of {found['loo_rows']:,} rows (d = 3, every pair): one process "
             f"{left_out['alone']:.1f} s, 2 workers {left_out['cluster']:.1f} s, criteria differ by "
             f"{left_out['difference']:.0e}.",
@@ -310,7 +334,6 @@ def main() -> None:
     found["brute_force"] = brute_force(given.rows, [int(count) for count in given.workers.split(",")])
     found["pairs_per_second_and_core"] = given.rows**2 / median(found["brute_force"][0]["cpu"])
     found["many_keys"] = many_keys(given.keys, given.queries)
-    print(found["many_keys"], flush=True)
     found["leave_one_out"] = leave_one_out(given.loo_rows)
     found["constants"] = constants()
     text = told(machine, found)

@@ -60,6 +60,11 @@ class Fold:
     low: Array  # (columns,)  bounds of the columns
     high: Array
 
+    def __sizeof__(self) -> int:
+        """Bytes of its arrays: a cluster decides by them what to move."""
+        near = () if self.near is None else (*self.near.state[:3], self.near.unit)
+        return sum(part.nbytes for part in (*self.soft[:3], self.tail, *near))
+
     def joined(self, other: Fold) -> Fold:
         """The state over the keys of both. Associative and commutative to rounding."""
         keys, low, high = self.keys + other.keys, np.minimum(self.low, other.low), np.maximum(self.high, other.high)

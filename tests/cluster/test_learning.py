@@ -14,6 +14,7 @@ from cuts import cut
 from regard.bandwidth import many
 from regard.bandwidth.chunked_rows import objective_of
 from regard.bandwidth.objective import Objective
+from regard.bandwidth.search import learn
 from regard.chunks.rows import examined, rows_of
 from regard.estimators import clustered
 
@@ -28,7 +29,7 @@ GROUPS = RNG.integers(0, 12, N)
 W = np.array([1.7, 0.09])
 
 
-def pair(kernel, degree, weights, kind, groups):
+def pair(kernel, degree, weights, kind, groups, *, alike=False):
     """The criterion of one machine, that of chunks, and the powers of two between them."""
     weight, target = WEIGHTS[weights], NUMBERS if kind == "classes" else Y
     loss = "absolute" if kind == "absolute" else "squared"
@@ -39,7 +40,7 @@ def pair(kernel, degree, weights, kind, groups):
     parts = [None if part is None else cut(part, "ragged") for part in (X, target, weight, groups)]
     (rows,) = examined(rows_of("X", *parts, called=("y", "sample_weight", "groups")))
     options = {"classes": 3 if kind == "classes" else 0, "repeats": weights == "repetitions"}
-    there, power = objective_of(rows, grouped=groups is not None, **options, **common)
+    there, power = objective_of(rows, grouped=groups is not None, common=alike, **options, **common)
     return here, there, power
 
 
@@ -95,25 +96,23 @@ def test_looking_at_some_rows():
 
 
 @pytest.mark.parametrize(
-    "model",
+    ("kernel", "degree", "kind", "metric", "ridge"),
     [
-        regard.NadarayaWatsonRegressor(),
-        regard.NadarayaWatsonRegressor(metric="scalar"),
-        regard.NadarayaWatsonRegressor(kernel="laplace", metric="scalar"),
-        regard.NadarayaWatsonClassifier(),
-        regard.LocalLinearRegressor(ridge="loo", metric="scalar"),
+        ("gaussian", 0, "squared", "feature", 0.0),
+        ("gaussian", 0, "squared", "scalar", 0.0),
+        ("laplace", 0, "squared", "scalar", 0.0),
+        ("gaussian", 0, "classes", "feature", 0.0),
+        ("gaussian", 1, "squared", "scalar", None),
     ],
-    ids=str,
 )
-def test_the_learned_bandwidth_is_that_of_one_machine(model, monkeypatch):
+def test_a_search_ends_where_that_of_one_machine_does(kernel, degree, kind, metric, ridge):
     """Every evaluation by map and reduce: the same criterion to 1e-9, the same bandwidth to 1e-5."""
-    monkeypatch.setattr(clustered, "SMALL", 0)
-    y = NUMBERS if hasattr(model, "predict_proba") else Y
-    here, there = clone(model).fit(X, y), clone(model).fit(cut(X, "halves"), cut(y, "halves"))
-    assert there.search_.value == pytest.approx(here.search_.value, rel=1e-9)
-    assert np.allclose(there.bandwidth_, here.bandwidth_, rtol=1e-5)
-    assert there.loo_score_ == pytest.approx(here.loo_score_, abs=1e-9)
-    assert np.allclose(there.loo_predictions_.compute(), here.loo_predictions_, atol=1e-6)
+    here, there, power = pair(kernel, degree, "none", kind, None, alike=metric == "scalar")
+    a, b = learn(here, metric, ridge=ridge), learn(there, metric, ridge=ridge)
+    assert b.value == pytest.approx(a.value, rel=1e-9)
+    assert np.allclose(np.ldexp(b.w, -power if b.w.ndim else -power[0]), a.w, rtol=1e-5)
+    assert b.ridge == pytest.approx(a.ridge, rel=1e-5)
+    assert np.allclose(b.answer.compute(), a.answer, atol=1e-6)
 
 
 def test_rows_without_weight_have_no_left_out_answer(monkeypatch):
@@ -130,42 +129,50 @@ def many_rows(n, seed=0):
     return x, np.sin(9.0 * x[:, 0]) + 0.3 * rng.normal(size=n)
 
 
-def test_many_rows_are_refined_to_the_exact_optimum():
-    """Beyond 20,000 rows in one dimension a bag says where to begin, and all rows where to end."""
+def test_one_worker_learns_what_one_machine_learns():
+    """Up to 200,000 rows, here 24,000 of them: the same steps, and all rows are looked at in one dimension."""
     x, y = many_rows(24_000)
     here, there = regard.NadarayaWatsonRegressor().fit(x, y), regard.NadarayaWatsonRegressor()
     there.fit(cut(x, "halves"), cut(y, "halves"))
     assert there.search_.looked_at is None
-    assert there.search_.value == pytest.approx(here.search_.value, rel=1e-8)
-    assert np.allclose(there.bandwidth_, here.bandwidth_, rtol=1e-2)
+    assert there.search_.value == pytest.approx(here.search_.value, rel=1e-12)
+    assert np.allclose(there.bandwidth_, here.bandwidth_, rtol=1e-9)
+    assert np.allclose(there.loo_predictions_, here.loo_predictions_, atol=1e-9)
 
 
-@pytest.mark.parametrize("route", ["batch", "bags"])
-def test_where_pairs_cannot_be_avoided_some_rows_are_looked_at(route, monkeypatch):
-    from regard.bandwidth import chunked_search
-
-    sizes = {
-        "BATCHED": 300,
-        "BATCH": 200,
-        "BAGGED": 500 if route == "batch" else 350,
-        "BAG": 300,
-        "ANSWERED": 300,
-        "QUICK": 0.0,
-    }
-    for name, size in {**sizes, "FIRST_BAG": 200}.items():
-        monkeypatch.setattr(chunked_search, name, size)
+@pytest.fixture
+def tiny(monkeypatch):
+    """Few rows are many."""
+    for name, size in {"FIRST_BAG": 200, "BAG": 300, "BATCH": 200, "ANSWERED": 300}.items():
         monkeypatch.setattr(many, name, size)
     monkeypatch.setattr(clustered, "SMALL", 0)
+    monkeypatch.setattr(clustered, "SMALL_FOR_HEADS", 0)
+    return monkeypatch
+
+
+def test_beyond_all_rows_are_looked_at_where_that_is_quick(tiny):
+    """A bag says where to begin, and all rows, by map and reduce, where to end."""
+    tiny.setattr(many, "QUICK", np.inf)
     x, y = many_rows(400)
-    exact = regard.NadarayaWatsonRegressor(bandwidth="loo").fit(x[:300], y[:300])
+    here, there = regard.NadarayaWatsonRegressor().fit(x, y), regard.NadarayaWatsonRegressor()
+    there.fit(cut(x, "halves"), cut(y, "halves"))
+    assert there.search_.looked_at is None
+    assert there.search_.value == pytest.approx(here.search_.value, rel=1e-8)
+    assert np.allclose(there.bandwidth_, here.bandwidth_, rtol=1e-3)
+
+
+def test_where_pairs_cannot_be_avoided_bags_are_searched(tiny):
+    tiny.setattr(many, "QUICK", 0.0)
+    x, y = many_rows(400)
+    exact = regard.NadarayaWatsonRegressor().fit(x[:300], y[:300])
     model = regard.NadarayaWatsonRegressor().fit(cut(x, "halves"), cut(y, "halves"))
-    assert model.search_.looked_at == (200 if route == "batch" else 800)
+    assert model.search_.looked_at == 800
     assert np.allclose(model.bandwidth_, exact.bandwidth_, rtol=0.5)
     assert model.loo_predictions_.shape == (400,)
 
 
 def test_heads_from_a_bag_and_last_steps_by_map_and_reduce(monkeypatch):
-    monkeypatch.setattr(clustered, "SMALL", 0)
+    monkeypatch.setattr(clustered, "SMALL_FOR_HEADS", 0)
     for model, y in ((regard.KernelRegressor(), Y), (regard.KernelClassifier(), NUMBERS)):
         here, there = clone(model).fit(X, y), clone(model).fit(cut(X, "halves"), cut(y, "halves"))
         assert there.loo_score_ == pytest.approx(here.loo_score_, abs=1e-3)
@@ -187,8 +194,6 @@ def test_what_is_not_learned_from_many(model, message, monkeypatch):
 
 
 @pytest.mark.xdist_group("cluster")
-def test_on_a_cluster_of_processes(on_cluster, monkeypatch):
-    monkeypatch.setattr(clustered, "SMALL", 0)
-    here = regard.NadarayaWatsonRegressor(metric="scalar").fit(X, Y)
-    there = regard.NadarayaWatsonRegressor(metric="scalar").fit(cut(X, "halves"), cut(Y, "halves"))
-    assert np.allclose(there.bandwidth_, here.bandwidth_, rtol=1e-5)
+def test_on_a_cluster_of_processes(on_cluster):
+    here, there, power = pair("gaussian", 0, "none", "squared", None, alike=True)
+    assert np.allclose(np.ldexp(learn(there, "scalar").w, -power[0]), learn(here, "scalar").w, rtol=1e-5)

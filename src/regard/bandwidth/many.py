@@ -55,32 +55,46 @@ def learn_from_many(
     if n <= BATCHED or objective.criterion != "loo":
         return learn(objective, metric, ridge=ridge, progress=progress)
     rng = np.random.default_rng(seed)
-    if _few_features(objective, metric):
-        bag = learn(_bag(objective, rng, FIRST_BAG), metric, ridge=ridge, progress=progress)
+    if few_features(objective.key.shape[1], metric):
+        bag = learn_bag(among(objective, batch(n, rng, FIRST_BAG)), None, metric, ridge=ridge, progress=progress)
         first, every = joined_bags([bag], n / FIRST_BAG), replace(objective, tol=EXACT)
         if not first.interrupted and every.seconds(first.w) <= QUICK * n:
             return refine(every, metric, first, ridge=ridge, gain=GAIN, progress=progress)
     if n <= BAGGED:
-        found = learn(_glance(objective, rng), metric, ridge=ridge, progress=progress)
+        found = learn(_glance(objective, batch(n, rng)), metric, ridge=ridge, progress=progress)
         return _answered(objective, found, np.arange(n), BATCH)
-    bags = [learn(_glance(_bag(objective, rng, BAG), rng), metric, ridge=ridge, progress=progress) for _ in range(BAGS)]
+    bags = [
+        learn_bag(among(objective, bag), some, metric, ridge=ridge, progress=progress) for bag, some in bags_of(n, rng)
+    ]
     joined = joined_bags(bags, n / BAG)
-    return _answered(objective, joined, np.sort(rng.choice(n, ANSWERED, replace=False)), BAGS * BATCH)
+    return _answered(objective, joined, batch(n, rng, ANSWERED), BAGS * BATCH)
 
 
-def _few_features(objective: Objective, metric: str) -> bool:
+def learn_bag(
+    bag: Objective, some: Array | None, metric: str, *, ridge: float | None = 0.0, progress: Progress | None = None
+) -> Search:
+    """What a bag of rows finds, looking at some of them; None: at all."""
+    return learn(bag if some is None else _glance(bag, some), metric, ridge=ridge, progress=progress)
+
+
+def few_features(width: int, metric: str) -> bool:
     """In many features, or with a matrix, no engine avoids the pairs."""
-    return objective.key.shape[1] <= WAVY and metric != "full"
+    return width <= WAVY and metric != "full"
 
 
-def _glance(objective: Objective, rng: np.random.Generator) -> Objective:
+def bags_of(n: int, rng: np.random.Generator) -> list[tuple[Array, Array]]:
+    """Rows of every bag, and which of those are looked at."""
+    return [(batch(n, rng, BAG), batch(min(BAG, n), rng)) for _ in range(BAGS)]
+
+
+def batch(n: int, rng: np.random.Generator, size: int | None = None) -> Array:
+    """Numbers of some of n rows, in order."""
+    return np.sort(rng.choice(n, min(BATCH if size is None else size, n), replace=False))
+
+
+def _glance(objective: Objective, rows: Array) -> Objective:
     """A batch of the rows, which may lose a little of their attention."""
-    rows = np.sort(rng.choice(len(objective.rows), min(BATCH, len(objective.rows)), replace=False))
     return replace(objective, tol=ROUGH).looking_at(rows)
-
-
-def _bag(objective: Objective, rng: np.random.Generator, size: int) -> Objective:
-    return among(objective, np.sort(rng.choice(len(objective.key), size, replace=False)))
 
 
 def among(objective: Objective, kept: Array) -> Objective:

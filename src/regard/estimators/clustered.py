@@ -30,8 +30,8 @@ from regard.estimators.callbacks import watched
 
 Array = NDArray[Any]
 
-# Up to so many rows one worker learns from all of them, as one machine would.
-SMALL = 20_000
+# Up to so many rows one worker learns from all of them, as one machine does: one w, and several heads.
+SMALL, SMALL_FOR_HEADS = 200_000, 100_000
 
 
 def anywhere(fit: Callable[..., Any]) -> Callable[..., Any]:
@@ -177,7 +177,7 @@ def _learn(model: Any, rows: Rows, counted: int, grouped: bool, classes: int) ->
             raise ValueError("groups are for learning: they need bandwidth='loo'")
         model._remember_width(resolve(bandwidth, np.empty((0, rows.width)), kernel=model._kernel))
         return
-    if counted <= SMALL or bandwidth in (*RULES, "plugin"):
+    if counted <= (SMALL_FOR_HEADS if heads else SMALL) or bandwidth in (*RULES, "plugin"):
         (learned,) = compute([tasks_of("fit", fit_whole)((0,), clone(model), list(rows.blocks), grouped)])
         vars(model).update(learned)
         return
