@@ -6,7 +6,7 @@
    are processes with one thread each; with more workers than cores they share them.
 2. Bytes that workers sent each other, states and rows, beside what ``explain_plan`` expected.
 3. Many keys, d = 2: time and memory of all processes together.
-4. Leave-one-out of all rows with its gradient, by one machine and by two workers.
+4. ``fit`` in memory and on two workers: the same bandwidth, and how long it takes; one look of leave-one-out.
 5. What a hundred machines would need for 10⁹ keys, by the constants measured here.
 """
 
@@ -17,6 +17,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from statistics import median
 from time import perf_counter, sleep
 from typing import Any
@@ -180,23 +181,56 @@ def _planned(plan: Any) -> dict[str, float]:
     return {"states": plan.states, "rows": plan.moved - plan.states}
 
 
+def fits(sizes: list[tuple[int, int]]) -> list[dict[str, Any]]:
+    """``fit`` of so many rows and features, in memory and on two workers."""
+    found = []
+    with workers(2) as client:
+        os.environ.pop("OMP_NUM_THREADS", None)
+        for rows, width in sizes:
+            rng = np.random.default_rng(2)
+            x = rng.random((rows, width))
+            y = np.sin(9.0 * x[:, 0]) + 0.3 * rng.normal(size=rows)
+            start = perf_counter()
+            here = regard.NadarayaWatsonRegressor().fit(x, y)
+            alone = perf_counter() - start
+            key, value = client.persist(
+                [da.from_array(x, chunks=(rows // 4, width)), da.from_array(y, chunks=rows // 4)]
+            )
+            start = perf_counter()
+            there = regard.NadarayaWatsonRegressor().fit(key, value)
+            both = perf_counter() - start
+            w, other = 1.0 / here.bandwidth_, 1.0 / there.bandwidth_
+            found.append(
+                {
+                    "rows": rows,
+                    "width": width,
+                    "alone": alone,
+                    "cluster": both,
+                    "objective": abs(there.search_.value / here.search_.value - 1.0),
+                    "w": float(np.abs(w - other).max() / w.max()),
+                }
+            )
+            print(found[-1], flush=True)
+    return found
+
+
 def leave_one_out(rows: int) -> dict[str, Any]:
-    """The criterion of so many rows and its gradient."""
+    """The criterion of so many rows and its gradient, by map and reduce and by one process that reads it twice too."""
     rng = np.random.default_rng(2)
     x = rng.random((rows, 3))
     y = np.sin(9.0 * x[:, 0]) + 0.1 * rng.normal(size=rows)
     w = np.array([20.0, 20.0, 20.0])
-    here = Objective.of(x, y, engine="tiled")
-    alone = timed(lambda: here(w, gradient=True), 1)
+    here = replace(Objective.of(x, y, engine="tiled"), tol=1e-15)
     whole = here(w, gradient=True)
+    alone = timed(lambda: here(w, gradient=True))
     with workers(2):
         chunks = rows // 4
         parts = da.from_array(x, chunks=(chunks, 3)), da.from_array(y, chunks=chunks)
         (table_,) = examined(rows_of("X", *parts))
         there, power = objective_of(table_, kernel="gaussian", degree=0, engine="tiled")
         scaled = np.ldexp(w, power)
-        seconds = timed(lambda: there(scaled, gradient=True), 1)
         found = there(scaled, gradient=True)
+        seconds = timed(lambda: there(scaled, gradient=True))
     return {"alone": alone, "cluster": seconds, "difference": abs(found.value - whole.value) / whole.value}
 
 
@@ -272,6 +306,14 @@ def told(machine: dict[str, Any], found: dict[str, Any]) -> str:
     ]
     runs, left_out, cost = found["many_keys"], found["leave_one_out"], found["constants"]
     many = runs[0]
+    learned = [
+        [f"{one['rows']:,}", str(one["width"])]
+        + [
+            f"{one[name]:{form}}"
+            for name, form in (("alone", ".1f"), ("cluster", ".1f"), ("objective", ".0e"), ("w", ".0e"))
+        ]
+        for one in found["fits"]
+    ]
     return "\n\n".join(
         [
             "# A cluster of processes on one machine",
@@ -300,9 +342,11 @@ def told(machine: dict[str, Any], found: dict[str, Any]) -> str:
             f"(planned from where the chunks lay: {_sizes([run['plan'] for run in runs], 'states')}; all of them are "
             f"{found['queries'] * 20 * 32 / 1e6:.0f}), {_sizes([run['moved'] for run in runs], 'rows')} MB of rows, "
             "which dask moves where a worker has nothing to do.",
-            f"Leave-one-out with gradient of {found['loo_rows']:,} rows (d = 3, every pair): one process "
-            f"{left_out['alone']:.1f} s, 2 workers {left_out['cluster']:.1f} s, criteria differ by "
-            f"{left_out['difference']:.0e}.",
+            "NadarayaWatsonRegressor().fit, up to a million rows one task on one worker with one thread:",
+            table(["rows", "d", "one process, s", "2 workers, s", "objectives differ by", "w differs by"], learned),
+            f"Leave-one-out with gradient of {found['loo_rows']:,} rows (d = 3, every pair, a look and a pull): one "
+            f"process {left_out['alone']:.1f} s, 2 workers by map and reduce {left_out['cluster']:.1f} s, criteria "
+            f"differ by {left_out['difference']:.0e}.",
             f"Constants: {1e3 * cost['task']:.2f} ms a task, {1e9 * cost['byte']:.2f} ns a byte between workers "
             f"(loopback), {1e9 * cost['merge']:.0f} ns a merged state of one query, "
             f"{found['pairs_per_second_and_core'] / 1e9:.2f}·10⁹ pairs a second and core.",
@@ -334,6 +378,7 @@ def main() -> None:
     found["brute_force"] = brute_force(given.rows, [int(count) for count in given.workers.split(",")])
     found["pairs_per_second_and_core"] = given.rows**2 / median(found["brute_force"][0]["cpu"])
     found["many_keys"] = many_keys(given.keys, given.queries)
+    found["fits"] = fits([(40_000, 3), (40_000, 6), (400_000, 1), (2_000_000, 1)])
     found["leave_one_out"] = leave_one_out(given.loo_rows)
     found["constants"] = constants()
     text = told(machine, found)

@@ -28,7 +28,7 @@ BAGGED, BAGS, BAG = 200_000, 4, 20_000
 # Seconds a row, by the planner's estimate, up to which all rows are looked at; rows of the bag that comes first.
 QUICK, FIRST_BAG = 2e-6, 4_000
 # Share of its attention that a row may lose then, and what the walk has to gain to go on.
-EXACT, GAIN = 1e-9, 1e-9
+EXACT, GAIN = 1e-9, 1e-13
 # Rows answered at the end where not all are.
 ANSWERED = 20_000
 # Share of its attention that a row may lose while searching.

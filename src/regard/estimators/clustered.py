@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from regard.arrays import is_chunked
-from regard.bandwidth import CRITERIA, RULES, resolve, width_of
+from regard.bandwidth import CRITERIA, resolve, width_of
 from regard.bandwidth.chunked_heads import learn_heads_chunks
 from regard.bandwidth.chunked_rows import objective_of
 from regard.bandwidth.chunked_search import learn_chunks
@@ -30,8 +30,9 @@ from regard.estimators.callbacks import watched
 
 Array = NDArray[Any]
 
-# Up to so many rows one worker learns from all of them, as one machine does: one w, and several heads.
-SMALL, SMALL_FOR_HEADS = 200_000, 100_000
+# Up to so many rows one worker learns from all of them, as one machine does: one w, and several heads; and so many
+# bytes, for a worker's memory is for chunks.
+SMALL, SMALL_FOR_HEADS, SMALL_IN_BYTES = 1_000_000, 100_000, 1 << 28
 
 
 def anywhere(fit: Callable[..., Any]) -> Callable[..., Any]:
@@ -177,13 +178,15 @@ def _learn(model: Any, rows: Rows, counted: int, grouped: bool, classes: int) ->
             raise ValueError("groups are for learning: they need bandwidth='loo'")
         model._remember_width(resolve(bandwidth, np.empty((0, rows.width)), kernel=model._kernel))
         return
-    if counted <= (SMALL_FOR_HEADS if heads else SMALL) or bandwidth in (*RULES, "plugin"):
+    limit = SMALL_FOR_HEADS if heads else SMALL if bandwidth in CRITERIA else np.inf
+    if counted <= limit and sum(fact.nbytes for fact in rows.facts) <= SMALL_IN_BYTES:
         (learned,) = compute([tasks_of("fit", fit_whole)((0,), clone(model), list(rows.blocks), grouped)])
         vars(model).update(learned)
         return
-    if bandwidth in CRITERIA and bandwidth != "loo":
+    if bandwidth != "loo":
         raise ValueError(
-            f"bandwidth={bandwidth!r} is learned on a cluster up to {SMALL:,} rows, and X has {counted:,}; use 'loo'"
+            f"bandwidth={bandwidth!r} is learned on a cluster up to {SMALL:,} rows of {SMALL_IN_BYTES >> 20} MB, and X "
+            f"has {counted:,} rows; use 'loo'"
         )
     options: dict[str, Any] = {"degree": model._DEGREE, "classes": classes, "repeats": rows.repeats, "grouped": grouped}
     with watched(model) as progress:
