@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 from generators import takes
+from regard.bandwidth import walks
 
 FULL = bool(os.environ.get("REGARD_SOAK"))
 settings.register_profile("tenth", max_examples=40, derandomize=True, deadline=None, database=None)
@@ -99,8 +100,12 @@ def light_search(monkeypatch):
 
 
 @pytest.fixture
-def light_heads(monkeypatch, light_search):
-    """The same for estimators of several heads: a few steps of each walk."""
+def brief_learning(monkeypatch, light_search):
+    """Walks of a few steps, of one head or several, for tests of manners, not minima; soak runs walk to the end."""
     if not os.environ.get("REGARD_SOAK"):
         for name, value in {"FEW_STEPS": 2, "STEPS": 4, "FULL_STEPS": 4}.items():
             monkeypatch.setattr(f"regard.bandwidth.heads.{name}", value)
+        monkeypatch.setattr("regard.bandwidth.valleys.WALKS", 1)
+        for options in (walks.LONG, walks.ALONG_JUMPS):
+            monkeypatch.setitem(options, "maxiter", 4)
+            monkeypatch.setitem(options, "maxfun", 12)

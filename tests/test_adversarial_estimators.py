@@ -34,7 +34,7 @@ DATES = np.array(["2020-01-01"] * 24, "datetime64[D]").reshape(12, 2)
 HOLE = np.arange(24).reshape(12, 2) == 0  # one entry to go missing
 ERRORS = (ValueError, TypeError)
 # Manners, not minima.
-pytestmark = pytest.mark.usefixtures("light_heads")
+pytestmark = pytest.mark.usefixtures("brief_learning")
 
 
 def spoiled(array, entry, at=(1, 1)):

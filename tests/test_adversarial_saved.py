@@ -20,7 +20,7 @@ from regard.store import StoreError
 FULL = bool(os.environ.get("REGARD_SOAK"))
 # Places of a file that are cut or changed: all, or some of each kind of model.
 PLACES = 10**9 if FULL else 60
-pytestmark = pytest.mark.usefixtures("light_heads")
+pytestmark = pytest.mark.usefixtures("brief_learning")
 
 TABLE = FRAME.assign(word=np.resize(["red", "blue", "green"], 12), gap=np.where(Y > 0.5, np.nan, 1.0))
 OTHERS = {

@@ -30,7 +30,7 @@ TAKERS = {
 every_taker = pytest.mark.parametrize("name", TAKERS)
 every_rule = pytest.mark.parametrize("missing", ["refuse", "ignore"])
 ERRORS = (ValueError, TypeError)
-pytestmark = pytest.mark.usefixtures("light_heads")
+pytestmark = pytest.mark.usefixtures("brief_learning")
 
 
 def target(model):

@@ -14,7 +14,7 @@ import regard
 from adversaries import ALL, CLASSIFIERS, GIVEN, LABELS, REGRESSORS, Q, X, Y, answer, every_estimator, target
 
 # Manners, not minima.
-pytestmark = pytest.mark.usefixtures("light_heads")
+pytestmark = pytest.mark.usefixtures("brief_learning")
 every_given = pytest.mark.parametrize("name", GIVEN)
 WEIGHT = np.random.default_rng(0).uniform(0.1, 2.0, 12)
 FAR = np.outer(np.logspace(6, 150, 7), [1.0, -0.5])

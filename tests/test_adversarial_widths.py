@@ -15,6 +15,9 @@ from adversaries import CLASSIFIERS, GIVEN, LABELS, Q, X, Y, answer
 from regard import AveragePoolingRegressor, LocalLinearRegressor, NadarayaWatsonRegressor, NearestKeyRegressor
 from regard.scores import KERNELS, Gaussian
 
+# Manners, not minima.
+pytestmark = pytest.mark.usefixtures("brief_learning")
+
 TAKERS = {name: model for name, model in GIVEN.items() if "bandwidth" in model.get_params()} | {
     "LocalLinearRegressor without a ridge": LocalLinearRegressor(ridge=0.0)
 }

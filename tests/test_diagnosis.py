@@ -16,6 +16,9 @@ from regard.inference import Diagnosis
 from regard.inference.looks import straightness
 from regard.scores import Gaussian
 
+# Manners, not minima.
+pytestmark = pytest.mark.usefixtures("brief_learning")
+
 rng = np.random.default_rng(7)
 CURVE = np.sort(rng.uniform(0.0, 5.0, 150))[:, None]
 WAVE = 2.0 * np.sin(CURVE[:, 0]) + CURVE[:, 0] ** 0.8

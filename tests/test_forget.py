@@ -23,6 +23,9 @@ from regard import (
     NearestKeyRegressor,
 )
 
+# Manners, not minima.
+pytestmark = pytest.mark.usefixtures("brief_learning")
+
 RNG = np.random.default_rng(21)
 N = 50
 X = RNG.normal(size=(N, 2))

@@ -11,6 +11,9 @@ from regard.gaps import pool_with_gaps, weights_with_gaps
 from regard.local import pool_local
 from regard.scores import Gaussian, Laplace
 
+# Manners, not minima.
+pytestmark = pytest.mark.usefixtures("brief_learning")
+
 RNG = np.random.default_rng(11)
 
 

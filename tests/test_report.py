@@ -17,6 +17,9 @@ from regard.reporting.facts import facts_of
 from regard.reporting.words import cell, number
 from regard.text import LANGUAGES
 
+# Manners, not minima.
+pytestmark = pytest.mark.usefixtures("brief_learning")
+
 DATA = houses(120)
 FRAME = pd.DataFrame(DATA.X, columns=list(DATA.feature_names))
 KINDS = np.where(DATA.y > 200.0, "dear", np.where(DATA.y > 150.0, "fair", "cheap"))

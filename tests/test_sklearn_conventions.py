@@ -53,7 +53,7 @@ ESTIMATORS = [
 every_estimator = pytest.mark.parametrize("estimator", ESTIMATORS[:8], ids=lambda e: type(e).__name__)
 
 # Manners, not minima.
-pytestmark = pytest.mark.usefixtures("light_search")
+pytestmark = pytest.mark.usefixtures("brief_learning")
 
 X = np.random.default_rng(0).normal(size=(40, 3))
 Y = np.sin(X[:, 0]) + X[:, 1]

@@ -183,7 +183,10 @@ def test_heads_from_a_bag_and_last_steps_by_map_and_reduce(monkeypatch):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (regard.NadarayaWatsonRegressor(bandwidth="gcv"), "bandwidth='gcv' is learned on a cluster up to 0 rows of 256 MB"),
+        (
+            regard.NadarayaWatsonRegressor(bandwidth="gcv"),
+            "bandwidth='gcv' is learned on a cluster up to 0 rows of 256 MB",
+        ),
         (regard.NadarayaWatsonRegressor(optimizer="sgd"), "optimizer='sgd' is the notes' recipe"),
     ],
 )

@@ -24,6 +24,9 @@ from regard import (
     NearestKeyRegressor,
 )
 
+# Manners, not minima.
+pytestmark = pytest.mark.usefixtures("brief_learning")
+
 REFERENCE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "reference"
 FULL = bool(os.environ.get("REGARD_SOAK"))
 RNG = np.random.default_rng(11)

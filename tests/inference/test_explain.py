@@ -27,6 +27,9 @@ from regard import (
 from regard.estimators.explaining import attentions, by_width, exact
 from regard.scores import KERNELS
 
+# Manners, not minima.
+pytestmark = pytest.mark.usefixtures("brief_learning")
+
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(90, 3))
 Y = np.sin(X[:, 0]) + X[:, 1] ** 2 + 0.1 * RNG.normal(size=90) + 5.0

@@ -12,6 +12,9 @@ import regard
 from regard.inference.jackknife import jackknife_interval
 from regard.inference.ranks import conformal_bound, quantiles
 
+# Manners, not minima.
+pytestmark = pytest.mark.usefixtures("brief_learning")
+
 FULL = bool(os.environ.get("REGARD_SOAK"))
 rng = np.random.default_rng(0)
 X = rng.random((60, 2)) * 3.0

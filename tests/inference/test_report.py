@@ -17,6 +17,9 @@ from regard.reporting.sure import sure_of
 from regard.reporting.why import examples
 from regard.reporting.words import WORDS, number
 
+# Manners, not minima.
+pytestmark = pytest.mark.usefixtures("brief_learning")
+
 DATA, NEW = houses(120), houses(60, seed=3)
 FRAME, MORE = (pd.DataFrame(data.X, columns=list(data.feature_names)) for data in (DATA, NEW))
 KINDS = np.where(DATA.y > 200.0, "dear", np.where(DATA.y > 150.0, "fair", "cheap"))

@@ -16,6 +16,9 @@ from matplotlib.figure import Figure
 from regard import plot
 from regard.plot import style
 
+# Manners, not minima.
+pytestmark = pytest.mark.usefixtures("brief_learning")
+
 GRID = np.linspace(0.0, 1.0, 5)
 MADE = {
     "RegressionCurveDisplay": lambda **more: plot.RegressionCurveDisplay(

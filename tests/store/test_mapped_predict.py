@@ -20,6 +20,9 @@ from regard.estimators import shelved
 from regard.scores import KERNELS
 from regard.store import StoreError
 
+# Manners, not minima.
+pytestmark = pytest.mark.usefixtures("brief_learning")
+
 ROWS, SHELF = 900, 16
 ENDING = [name for name, kernel in KERNELS.items() if kernel.compact]
 

@@ -17,6 +17,9 @@ import regard
 from models import FRAME, MODELS, NUMBERS, QUERIES, X, fitted
 from regard.store import StoreError, load, load_with_metadata, save
 
+# Manners, not minima.
+pytestmark = pytest.mark.usefixtures("brief_learning")
+
 
 @pytest.mark.parametrize("case", MODELS)
 def test_a_model_comes_back_to_the_last_bit(case: str, path: Path) -> None:
