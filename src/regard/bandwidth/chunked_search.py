@@ -1,7 +1,7 @@
-"""Learning on a cluster, as ``many`` does it and from the same rows, so that the same w is found.
+"""Learning from more rows than one worker takes: as ``many``, spread over a cluster.
 
-A bag of rows is searched in one task, bags side by side; so are all rows where they are not too many for one worker.
-Every other look at rows of all blocks is a map and reduce over pairs of blocks (``chunked``).
+A bag of rows is searched in one task, bags side by side; every look at rows of all blocks is a map and reduce over
+pairs of blocks (``chunked``).
 """
 
 from __future__ import annotations
