@@ -232,17 +232,22 @@ def test_36_constant_y_is_reproduced(name):
         assert np.isfinite(model.predict_interval(Q, 0.5)).all()
 
 
+def refuses(name, scale):
+    """1/bandwidth, and for lines squares of differences, have to be finite numbers."""
+    if "Linear" in name or name == "KernelRegressor":
+        return not 1e-150 < scale < 1e150
+    return scale < 1e-300 and ("NadarayaWatson" in name or name == "KernelClassifier")
+
+
 @every_estimator
 @pytest.mark.parametrize("scale", [1e-310, 1e-200, 1e-100, 1e100, 1e200, 2e306])
 def test_37_38_tiny_and_enormous_data(name, scale):
     """The answer of data of ordinary size, or an error that says what to do about it."""
-    try:
-        model = fit(name, X * scale, table=ALL)
-    except ValueError as error:
-        assert "rescale X" in str(error)  # noqa: PT017
-        assert scale < 1e-150 or scale > 1e150
+    if refuses(name, scale):
+        with pytest.raises(ValueError, match="rescale X"):
+            fit(name, X * scale, table=ALL)
         return
-    got = answer(model, Q * scale)
+    got = answer(fit(name, X * scale, table=ALL), Q * scale)
     assert np.isfinite(got).all()
     if name not in DEEP:
         assert np.allclose(got, answer(fit(name, table=ALL)), rtol=1e-3, atol=1e-3)
