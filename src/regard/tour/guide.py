@@ -75,6 +75,8 @@ def run(
             for drawing in told.drawings:
                 name = f"{number:02d}-{drawing.name}"
                 svg = saved(drawing.figure, "svg")
+                # Laid out once for both files.
+                drawing.figure.set_layout_engine("none")
                 files[Path("figures", f"{name}.png")] = saved(drawing.figure, "png")
                 files[Path("figures", f"{name}.svg")] = svg
                 pictures.append(Illustration(svg, drawing.caption.said(lang), drawing.wide))
