@@ -20,7 +20,7 @@ from regard.seq2seq.translator import Translator
 from trainings import same, taught
 
 FULL = bool(os.environ.get("REGARD_SOAK"))
-KILLS = 50 if FULL else 3
+KILLS = 50 if FULL else 5
 EPOCHS = 2
 # Importing torch takes longer than the training: one process imports it, and forks for every training.
 NURSERY = f"""
