@@ -39,8 +39,8 @@ browser:
 test: setup browser  ## the whole test suite
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
-soak: setup browser  ## the suite with full counts of its long tests
-	REGARD_SOAK=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
+soak: setup browser  ## the suite with full counts of its long tests, in random order
+	REGARD_SOAK=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -p randomly
 
 format: setup    ## rewrite the sources in the house format
 	$(BIN)/ruff format .

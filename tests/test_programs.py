@@ -201,14 +201,17 @@ def copy(tmp_path):
     return programs.parent
 
 
-CALL = "from regard.programs.caller import twice; print(twice(1.0))"
+CALL = (
+    "from regard.programs.caller import twice; from regard.programs.compiled import notice;"
+    "print(twice(1.0), len(notice.compiled))"
+)
 KEY = "from regard.programs.compiled import source_key; print(source_key())"
 
 
 def test_an_edited_callee_changes_the_cached_caller(copy, tmp_path):
     cache = tmp_path / "cache"
     first = run(CALL, cache, copy)
-    assert first.stdout.split() == ["4.0"], first.stderr
+    assert first.stdout.split() == ["4.0", "2"], first.stderr
     callee = copy / "programs" / "callee.py"
     before = callee.stat()
     callee.write_text(callee.read_text().replace("1.0", "2.0"))
@@ -216,8 +219,8 @@ def test_an_edited_callee_changes_the_cached_caller(copy, tmp_path):
     os.utime(callee, ns=(before.st_atime_ns, before.st_mtime_ns))
     shutil.rmtree(callee.parent / "__pycache__", ignore_errors=True)
     second = run(CALL, cache, copy)
-    assert second.stdout.split() == ["6.0"], second.stderr
-    assert "compiling" in second.stderr
+    assert second.stdout.split() == ["6.0", "2"], second.stderr
+    assert run(CALL, cache, copy).stdout.split() == ["6.0", "0"]
 
 
 def test_the_key_covers_every_source_file(copy, tmp_path):
@@ -251,9 +254,53 @@ def test_an_unwritable_cache_folder_still_works(copy, tmp_path):
     for _ in range(2):
         done = run(CALL, tmp_path / "file", copy)
         assert done.returncode == 0, done.stderr
-        assert done.stdout.split() == ["4.0"]
-        assert done.stderr.count("compiling") == 1
+        assert done.stdout.split() == ["4.0", "2"]
     assert (tmp_path / "file").read_text() == ""
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: b"",
+        lambda content: content[: len(content) // 2],
+        lambda content: bytes(len(content)),
+        lambda content: content[:-9] + bytes([content[-9] ^ 1]) + content[-8:],
+    ],
+    ids=["empty", "cut", "zeroed", "one bit"],
+)
+def test_a_damaged_cache_file_is_compiled_again_and_replaced(copy, tmp_path, damage):
+    cache = tmp_path / "cache"
+    run(CALL, cache, copy)
+    kept = [path for path in cache.rglob("*") if path.is_file()]
+    assert kept
+    for path in kept:
+        path.write_bytes(damage(path.read_bytes()))
+    assert [run(CALL, cache, copy).stdout.split() for _ in range(2)] == [["4.0", "2"], ["4.0", "0"]]
+
+
+FULL_DISK = """
+import errno, pathlib
+def full(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+pathlib.Path.write_bytes = full
+"""
+
+
+def test_a_full_disk_does_not_stop_the_computation(copy, tmp_path):
+    cache = tmp_path / "cache"
+    for _ in range(2):
+        done = run(FULL_DISK + CALL, cache, copy)
+        assert done.stdout.split() == ["4.0", "2"], done.stderr
+    assert not [path for path in cache.rglob("*") if path.is_file()]
+
+
+def test_programs_saved_at_the_same_time_keep_apart(tmp_path):
+    """Two processes that start from an empty cache each save a program of their own, then read both."""
+    first, second = (compiled._ProgramFiles(tmp_path, "module.function") for _ in range(2))
+    first.save(("float32",), "single")
+    second.save(("float64",), "double")
+    for files in (first, second):
+        assert (files.load(("float32",)), files.load(("float64",)), files.load(())) == ("single", "double", None)
 
 
 # ---- manners
@@ -269,14 +316,35 @@ assert np.allclose(first, pool(x, x, x, Gaussian(), engine="reference").output)
 """
 
 
-def test_the_first_call_says_why_it_waits_and_a_warm_one_says_nothing(tmp_path):
-    cold, warm = run(POOL, tmp_path), run(POOL, tmp_path)
-    assert cold.returncode == warm.returncode == 0, cold.stderr + warm.stderr
-    assert cold.stderr.splitlines() == [
-        "regard: compiling its programs for this machine; later calls and runs reuse them"
-    ]
-    assert warm.stderr == ""
-    assert cold.stdout == warm.stdout == ""
+def test_what_is_written_to_a_pipe_does_not_depend_on_the_cache(tmp_path):
+    for done in (run(POOL, tmp_path), run(POOL, tmp_path)):
+        assert done.returncode == 0, done.stderr
+        assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_on_a_terminal_the_first_call_says_why_it_waits(copy, tmp_path):
+    pty = pytest.importorskip("pty", reason="needs a pseudo-terminal")
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(copy.parent)}
+    shown = []
+    for _ in range(2):
+        ours, theirs = pty.openpty()
+        done = subprocess.run([sys.executable, "-c", CALL], env=environment, stderr=theirs, timeout=300)
+        os.close(theirs)
+        assert done.returncode == 0
+        with os.fdopen(ours, "rb") as terminal:
+            shown.append(_everything(terminal))
+    assert shown == ["regard: compiling its programs for this machine; later calls and runs reuse them\r\n", ""]
+
+
+def _everything(terminal) -> str:
+    """What was written to a pseudo-terminal whose other side is closed; on Linux its end is an error."""
+    text = b""
+    try:
+        while part := terminal.read1():
+            text += part
+    except OSError:
+        pass
+    return text.decode()
 
 
 LONG = """

@@ -1,7 +1,9 @@
-"""The ``program`` decorator: numba with a cache that notices every change, and a word when compiling takes time.
+"""The ``program`` decorator: numba with a cache that notices every change, and a notice when compiling takes time.
 
 numba's own cache is keyed by the file that defines a function, so editing a function it *calls* in another file
-leaves a stale program behind. Here the key is a hash of all sources in this folder, of numba and of the CPU.
+leaves a stale program behind. Here the key is a hash of all sources in this folder, of numba and of the CPU. Its index
+of numbered files also lets two processes that compile at the same time give one number to two programs. Here every
+program has a file named by its own key, so there is no index.
 """
 
 from __future__ import annotations
@@ -9,8 +11,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import pickle
 import sys
 import threading
+import uuid
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -22,6 +26,7 @@ import numba
 from llvmlite import binding
 from numba.core import event
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.serialize import dumps
 
 
 @cache
@@ -71,8 +76,53 @@ class _Impl(CompileResultCacheImpl):  # type: ignore[misc]
     _locator_classes = (_Locator,)
 
 
+class _ProgramFiles:
+    """One file per compiled program: a checksum, then the pickled pair (key, program).
+
+    A file that is empty, cut, damaged or of another key is no entry: the program is compiled again and its file
+    replaced.
+    """
+
+    def __init__(self, folder: Path, function: str) -> None:
+        self._folder = folder
+        self._function = function
+
+    def _path(self, key: object) -> Path:
+        return self._folder / f"{self._function}.{hashlib.sha256(repr(key).encode()).hexdigest()[:24]}.program"
+
+    def load(self, key: object) -> object | None:
+        try:
+            content = self._path(key).read_bytes()
+        except OSError:
+            return None
+        checksum, payload = content[:32], content[32:]
+        if hashlib.sha256(payload).digest() != checksum:
+            return None
+        found, data = pickle.loads(payload)
+        return data if found == key else None
+
+    def save(self, key: object, data: object) -> None:
+        payload = dumps((key, data))
+        path = self._path(key)
+        unfinished = path.with_suffix(f".{uuid.uuid4().hex}")
+        try:
+            unfinished.write_bytes(hashlib.sha256(payload).digest() + payload)
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+
 class _Cache(FunctionCache):  # type: ignore[misc]
     _impl_class = _Impl
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self._cache_file = _ProgramFiles(Path(self._cache_path), self._impl.filename_base)
+
+    def save_overload(self, sig: object, data: object) -> None:
+        # A full disk costs the next process a compilation, and this one nothing.
+        with contextlib.suppress(OSError):
+            super().save_overload(sig, data)
 
 
 _programs: set[str] = set()
@@ -93,13 +143,13 @@ def program(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Notice(event.Listener):  # type: ignore[misc]
-    """Says once per process why the first call waits, and adds up how long compiling took."""
+    """Says once per process why the first call waits, if a person is at the terminal, and adds up the time taken."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.compiled: list[str] = []
         self._open: dict[int, list[float]] = {}
-        self._told = False
+        self._shown = False
 
     def _name(self, ev: event.Event) -> str | None:
         name = getattr(getattr((ev.data or {}).get("dispatcher"), "py_func", None), "__qualname__", None)
@@ -110,8 +160,9 @@ class _Notice(event.Listener):  # type: ignore[misc]
         if name is None:
             return
         self._open.setdefault(threading.get_ident(), []).append(perf_counter())
-        if not self._told:
-            self._told = True
+        # Scripts compare what a command writes to a pipe; it must not depend on the state of the cache.
+        if not self._shown and sys.stderr is not None and sys.stderr.isatty():
+            self._shown = True
             print(
                 "regard: compiling its programs for this machine; later calls and runs reuse them",
                 file=sys.stderr,
