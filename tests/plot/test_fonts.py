@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import matplotlib
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib import font_manager, ft2font
 
@@ -62,9 +63,8 @@ def test_the_font_is_small_and_has_its_licence_beside_it():
 @pytest.fixture(scope="module")
 def table():
     """Features with Chinese names, of which the second decides most and the third does not vary."""
-    pandas = pytest.importorskip("pandas")
     rng = np.random.default_rng(5)
-    frame = pandas.DataFrame(rng.random((60, 3)), columns=["面积（米²）", "楼层", "朝向"])
+    frame = pd.DataFrame(rng.random((60, 3)), columns=["面积（米²）", "楼层", "朝向"])
     frame["朝向"] = 1.0
     return LocalLinearRegressor(bandwidth=[0.8, 0.3, 1.0]).fit(frame, np.sin(6 * frame["楼层"]))
 
