@@ -120,6 +120,14 @@ def test_names_are_only_text(tmp_path):
     assert "<script>alert(1)</script>" in page.text
 
 
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_chinese_names_are_drawn_in_either_language(lang, tmp_path):
+    """A letter missing from a figure's font would be a warning, hence an error."""
+    frame = pd.DataFrame(DATA.X[:, :2], columns=["年龄（岁）", "血压"])
+    model = regard.NadarayaWatsonRegressor(bandwidth=10.0).fit(frame, DATA.y)
+    regard.report(model, frame, DATA.y, tmp_path / "page.html", target="病情", lang=lang)
+
+
 def test_too_thin_is_said(tmp_path):
     data = notes()
     model = regard.NadarayaWatsonRegressor(bandwidth=0.02).fit(data.x_train[:, None], data.y_train)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 
 import pytest
@@ -23,9 +24,22 @@ def small_date_model():
 
 
 @pytest.fixture(scope="session")
-def tours(tmp_path_factory):
+def logged():
+    """What matplotlib logs while the tours are walked."""
+    return []
+
+
+@pytest.fixture(scope="session")
+def tours(tmp_path_factory, logged):
     """Tours in both languages. A letter missing from a figure's font would be a warning, hence an error."""
-    return {lang: run(tmp_path_factory.mktemp("tour") / lang, lang=lang) for lang in LANGUAGES}
+    listener = logging.Handler(logging.WARNING)
+    listener.emit = lambda record: logged.append(record.getMessage())
+    logger = logging.getLogger("matplotlib")
+    logger.addHandler(listener)
+    try:
+        return {lang: run(tmp_path_factory.mktemp("tour") / lang, lang=lang) for lang in LANGUAGES}
+    finally:
+        logger.removeHandler(listener)
 
 
 @pytest.fixture(scope="session")

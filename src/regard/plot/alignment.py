@@ -14,7 +14,7 @@ from matplotlib.container import BarContainer
 from matplotlib.image import AxesImage
 from numpy.typing import ArrayLike
 
-from regard.plot import fonts, style
+from regard.plot import style
 from regard.plot.display import Display, Labels, named, plain
 from regard.plot.heatmaps import grey_gaps
 
@@ -127,11 +127,10 @@ class AlignmentDisplay(Display):
         size_across = _points(across) if upright else _between(fitting)
         ax.set_xticks(range(len(words)), [plain(word) for word in words], rotation=90 if upright else 0)
         ax.set_yticks(range(len(said)), [plain(word) for word in said])
-        family = fonts.families_for((*words, *said))
         for axis, points in ((ax.xaxis, size_across), (ax.yaxis, _points(down))):
             axis.set_tick_params(length=0.0, pad=4.0)
             for label in axis.get_ticklabels():
-                label.set(fontsize=points, fontfamily=family)
+                label.set_fontsize(points)
         ax.set(xlabel=self.labels["source"], ylabel=self.labels["target"])
 
     def _bars(self, ax: Axes) -> BarContainer:

@@ -15,7 +15,7 @@ from matplotlib.text import Annotation
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import ArrayLike
 
-from regard.plot import style
+from regard.plot import fonts, style
 from regard.plot.display import Display, Labels, column, limits, short
 
 # Losses beyond this many times that of the thickest attention are cut off.
@@ -144,6 +144,7 @@ class BandwidthPathDisplay(Display):
                 ha="right" if right else "left",
                 color=style.INK,
                 fontsize=10,
+                fontfamily=fonts.families(),
             )
         _plain_ticks(ax)
         style.legend(ax)

@@ -11,7 +11,7 @@ from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from regard.plot import fonts, style
+from regard.plot import style
 from regard.plot.display import named, plain
 
 # Cells per inch of figure that the coarsest usual output (72 dots per inch) can still show.
@@ -86,10 +86,6 @@ def show_heatmaps(
             ax.set_xticks(range(keys), tokens[0], rotation=0 if max(map(len, tokens[0])) <= 2 else 90)
         if tokens[1] is not None:
             ax.set_yticks(range(queries), tokens[1])
-        for axis, words in zip((ax.xaxis, ax.yaxis), tokens, strict=True):
-            if words is not None:
-                for label in axis.get_ticklabels():
-                    label.set_fontfamily(fonts.families_for(words))
     bar = figure.colorbar(image, ax=axes, shrink=0.85, pad=0.02)
     bar.outline.set_edgecolor(style.HAIRLINE)
     bar.ax.tick_params(colors=style.MUTED, labelcolor=style.INK, labelsize=9)

@@ -16,18 +16,18 @@ DPI = 160
 
 
 @contextmanager
-def lettered(lang: str) -> Iterator[str]:
-    """Matplotlib as it comes, with letters for this language; gives the language that figures can be lettered in.
+def lettered() -> Iterator[None]:
+    """Matplotlib as it comes, with letters for every language.
 
     A reader's own settings do not change what is drawn inside, nor what is drawn inside theirs.
     """
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        family = fonts.chinese_family() if lang == "zh" else None
-        matplotlib.rcParams["font.family"] = [fonts.LATIN, family] if family else [fonts.LATIN]
+        matplotlib.rcParams["font.family"] = [fonts.LATIN]
+        matplotlib.rcParams["font.family"] = fonts.families()
         # Names inside SVG files come from a hash; salted, the same figure gives the same bytes.
         matplotlib.rcParams["svg.hashsalt"] = "regard"
-        yield lang if family or lang == "en" else "en"
+        yield
 
 
 def saved(figure: Figure, kind: str) -> bytes:

@@ -12,7 +12,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter
 from numpy.typing import ArrayLike
 
-from regard.plot import style
+from regard.plot import fonts, style
 from regard.plot.display import Display, Labels, column, named, percent, plain, training
 
 # Bars that can be read on one page.
@@ -120,6 +120,7 @@ class FeatureRelevanceDisplay(Display):
                 word,
                 va="center",
                 fontsize=10,
+                fontfamily=fonts.families(),
                 color=style.INK if width > 0.0 else style.MUTED,
                 fontstyle="normal" if width > 0.0 else "italic",
             )

@@ -15,6 +15,8 @@ from matplotlib.colorbar import Colorbar
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
+from regard.plot import fonts
+
 INK = "#22303c"
 MUTED = "#66727f"
 HAIRLINE = "#d5dbe1"
@@ -64,10 +66,11 @@ def dress(ax: Axes, *, grid: bool = True) -> Axes:
     for side, spine in ax.spines.items():
         spine.set_visible(side in ("left", "bottom"))
         spine.set_color(MUTED)
-    ax.tick_params(colors=MUTED, labelcolor=INK, labelsize=10)
-    ax.xaxis.label.set(color=INK, size=11)
-    ax.yaxis.label.set(color=INK, size=11)
-    ax.title.set(color=INK, size=11.5)
+    family = fonts.families()
+    ax.tick_params(colors=MUTED, labelcolor=INK, labelsize=10, labelfontfamily=family)
+    ax.xaxis.label.set(color=INK, size=11, fontfamily=family)
+    ax.yaxis.label.set(color=INK, size=11, fontfamily=family)
+    ax.title.set(color=INK, size=11.5, fontfamily=family)
     ax.set_facecolor(PAPER)
     ax.set_axisbelow(True)
     if grid:
@@ -77,7 +80,8 @@ def dress(ax: Axes, *, grid: bool = True) -> Axes:
 
 def legend(ax: Axes, **where: Any) -> None:
     """A legend that covers as little as it can."""
-    ax.legend(frameon=True, framealpha=0.88, edgecolor="none", fontsize=10, labelcolor=INK, **where)
+    font = {"family": fonts.families(), "size": 10}
+    ax.legend(frameon=True, framealpha=0.88, edgecolor="none", prop=font, labelcolor=INK, **where)
 
 
 def colorbar(mappable: Any, ax: Axes, label: str = "") -> Colorbar:
@@ -85,5 +89,5 @@ def colorbar(mappable: Any, ax: Axes, label: str = "") -> Colorbar:
     bar = ax.figure.colorbar(mappable, ax=ax, shrink=0.9, pad=0.02)
     bar.outline.set_edgecolor(HAIRLINE)
     bar.ax.tick_params(colors=MUTED, labelcolor=INK, labelsize=9)
-    bar.set_label(label, color=INK, size=10)
+    bar.set_label(label, color=INK, size=10, fontfamily=fonts.families())
     return bar

@@ -58,12 +58,12 @@ def report(
     facts = facts_of(model, X, y)
     sure = sure_of(model, X, facts)
     why = examples(model, X, facts, sure)
-    with lettered(lang) as lettering:
-        pictures = {name: saved(figure, "svg") for name, figure in figures(facts, sure, target, lettering).items()}
+    with lettered():
+        pictures = {name: saved(figure, "svg") for name, figure in figures(facts, sure, target, lang).items()}
     page = Page(facts, target, lang, pictures)
     doubts = Doubts(page, sure, why, Cells(model, X, facts))
     whole = among(model, counted_rows(model))
-    html = page.whole(doubts.sections(), _diagnosis(whole), _plan(whole), _code(model, target), lettering != lang)
+    html = page.whole(doubts.sections(), _diagnosis(whole), _plan(whole), _code(model, target))
     with atomic_write(path, force=force, error=ValueError) as file:
         file.write(html.encode())
     return Path(path)

@@ -37,13 +37,12 @@ class Page:
         """Sentences one after another; Chinese ones stand without a space between."""
         return ("" if self.lang == "zh" else " ").join(one for one in sentences if one)
 
-    def whole(self, doubts: Iterable[str], found: Diagnosis | None, plan: str, code: str, letters_missing: bool) -> str:
+    def whole(self, doubts: Iterable[str], found: Diagnosis | None, plan: str, code: str) -> str:
         title = self.say("title", target=self.target)
         css = files("regard.reporting").joinpath("page.css").read_text(encoding="utf-8")
         parts = [
             f"<header><p class='kicker'>{self.say('kicker')}</p><h1>{title}</h1>",
             f"<p class='lead'>{escape(lead(self.facts, self.target).said(self.lang))}</p></header><main>",
-            f"<p class='note'>{self.say('letters')}</p>" if letters_missing else "",
             self.gaps(),
             *self.good(),
             *doubts,

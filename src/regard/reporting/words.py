@@ -203,7 +203,6 @@ WORDS = {
     "most": Text("most", "最大"),
     "made": Text("How it was computed", "怎么算的"),
     "again": Text("The same in Python", "用 Python 再做一遍"),
-    "letters": Text("", "本机没有找到中文字体，图中的文字用英文。"),
 }
 PICTURES = {
     "too thin": Text("Too thin, like a needle: it looks too closely.", "太细，像一根针：看得太近了。"),

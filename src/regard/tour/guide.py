@@ -65,8 +65,8 @@ def run(
         raise NotADirectoryError(f"out must be a folder, got the file {out}")
     stops: list[Stop] = []
     files: dict[Path, bytes] = {}
-    with lettered(lang) as lettering:
-        visit = Visit(notes(seed=seed), seed, lettering)
+    with lettered():
+        visit = Visit(notes(seed=seed), seed, lang)
         for number, station in enumerate(STATIONS, 1):
             if progress is not None:
                 progress(number, len(STATIONS), station.title.said(lang))
@@ -81,7 +81,7 @@ def run(
                 files[Path("figures", f"{name}.svg")] = svg
                 pictures.append(Illustration(svg, drawing.caption.said(lang), drawing.wide))
             stops.append(Stop(station, number, told, tuple(pictures)))
-    html = page(stops, lang, seed, letters_missing=lettering != lang)
+    html = page(stops, lang, seed)
     _write(out, files, html)
     rows = tuple(
         Row(s.station.title.said(lang), s.station.question.said(lang), s.told.answer.said(lang)) for s in stops

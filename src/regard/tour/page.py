@@ -31,10 +31,6 @@ WORDS = {
     "question": Text("Question", "问题"),
     "station": Text("Station", "站点"),
     "again": Text("Walk it again:", "再走一遍："),
-    "letters": Text(
-        "Figure labels are in English.",
-        "本机没有找到中文字体，图中的文字用英文；安装任意一种（例如 Noto Sans CJK）后重新生成即可。",
-    ),
     "data": Text(
         "In the code, x_train, y_train, x_test and y_truth are the four arrays of regard.data.notes({call}).",
         "代码里的 x_train、y_train、x_test、y_truth 就是 regard.data.notes({call}) 的四个数组。",
@@ -62,7 +58,7 @@ class Stop(NamedTuple):
     pictures: tuple[Illustration, ...]
 
 
-def page(stops: Sequence[Stop], lang: str, seed: int, *, letters_missing: bool) -> str:
+def page(stops: Sequence[Stop], lang: str, seed: int) -> str:
     """The whole page as HTML; it needs no other file and no network."""
     words = {name: escape(text.said(lang)) for name, text in WORDS.items()}
     words["data"] = words["data"].format(call=f"seed={seed}" if seed else "")
@@ -73,7 +69,6 @@ def page(stops: Sequence[Stop], lang: str, seed: int, *, letters_missing: bool) 
         words,
         lang="zh-CN" if lang == "zh" else lang,
         css=room.joinpath("page.css").read_text(encoding="utf-8"),
-        note=f'<p class="note">{words["letters"]}</p>' if letters_missing else "",
         toc="\n".join(_entry(stop, lang) for stop in stops),
         sections="\n".join(_section(stop, lang, words) for stop in stops),
         rows="\n".join(_row(stop, lang) for stop in stops),

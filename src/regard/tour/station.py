@@ -18,14 +18,14 @@ from regard.text import Text
 
 @dataclass(frozen=True)
 class Visit:
-    """What a station is given: the notes' data, the seed, and the language its figures can be lettered in."""
+    """What a station is given: the notes' data, the seed, and the language of its figures."""
 
     data: NotesData
     seed: int
     lettering: str
 
     def label(self, en: str, zh: str) -> str:
-        """Words for a figure, in a language whose letters are at hand."""
+        """Words for a figure, in its language."""
         return Text(en, zh).said(self.lettering)
 
     @property

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from regard.data import Pairs
     from regard.seq2seq.translator import Translation, Translator
 
-# Dates to draw; the last one where figures can be lettered in Chinese, the one before it where they cannot.
+# Dates to draw; the last one in Chinese figures, the one before it in English ones.
 EXAMPLES = ("May 3rd, 2021", "mardi 24 août 1999", "3. Mai 2021", "21 de junio de 2048", "二〇二一年十一月二十三日")
 DASH, END = "-", "<eos>"
 
