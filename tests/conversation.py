@@ -17,7 +17,11 @@ class Conversation:
     """One page's conversation with the server."""
 
     def __init__(self, playground: Any, **headers: str) -> None:
-        given = {"origin": playground.address, "cookie": f"{playground.app.cookie}={playground.token}", **headers}
+        given = {
+            "origin": playground.address,
+            "cookie": f"{playground.app.cookie}={playground.tokens.session}",
+            **headers,
+        }
         origin = given.pop("origin")
         # Goodbye is quick, even with much left unread.
         options: dict[str, Any] = {"origin": origin, "additional_headers": given, "proxy": None, "close_timeout": 0.2}

@@ -155,6 +155,17 @@ def test_where_only_chance_gains_looking_everywhere_is_right() -> None:
     assert found._replace(mean_loss=2.0).verdict == "too thick"
 
 
+@pytest.mark.parametrize("size", [1e160, 1e300, 1e-200, 1e-300])
+@pytest.mark.parametrize(("bandwidth", "verdict"), [(0.01, "too thin"), (0.2, "about right"), (30.0, "too thick")])
+def test_the_verdict_does_not_depend_on_the_unit_of_y(size: float, bandwidth: float, verdict: str) -> None:
+    """Squares of such targets leave float64."""
+    model = regard.NadarayaWatsonRegressor(bandwidth=bandwidth)
+    plain, found = (model.fit(CURVE, unit * NOISY).diagnose() for unit in (1.0, size))
+    assert found.verdict == plain.verdict == verdict
+    assert found.excess == pytest.approx(plain.excess, rel=1e-9)
+    assert (found.why, found.advice) == (plain.why, plain.advice)
+
+
 # ---- nothing to find
 
 

@@ -170,8 +170,24 @@ def test_words_where_it_cannot(model, tmp_path):
         regard.report(classifier, FRAME, np.where(KINDS == "fair", "free", KINDS), tmp_path / "other.html")
 
 
+@pytest.mark.parametrize("size", [1e160, 1e307, 1e-200, 1e-300])
+def test_errors_and_scores_of_targets_whose_squares_leave_float64(size, tmp_path):
+    y = DATA.y / DATA.y.max()
+    pages = []
+    for unit in (1.0, size):
+        model = regard.NadarayaWatsonRegressor(bandwidth=30.0).fit(DATA.X, unit * y)
+        told = facts_of(model, DATA.X, unit * y).contestants
+        pages.append((model, [one.error / unit for one in told], [one.score for one in told]))
+    np.testing.assert_allclose(pages[1][1:], pages[0][1:], rtol=1e-9)
+    page = read(regard.report(pages[1][0], DATA.X, size * y, tmp_path / "page.html"))
+    assert f"typically off by {number(size * pages[0][1][0])}" in page.text
+    assert "∞" not in page.text
+    assert pages[0][0].diagnose().why in page.text
+
+
 def test_numbers():
     assert [number(x) for x in (1234567.0, 12.345, 0.00123, np.inf)] == ["1,234,567", "12.3", "0.00123", "∞"]
+    assert [number(x) for x in (1e9, -2.5e160)] == ["1e+09", "-2.5e+160"]
     column = np.array([30.1, 30.4])
     assert cell(30.27412, column) == "30.274"
     assert cell(5.0, np.array([5.0, 5.0])) == "5"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,11 @@ QUERY = np.linspace(0.0, 5.0, 241)
 class Visit:
     """One page, with short ways to ask it things."""
 
-    def __init__(self, page: Any, url: str) -> None:
-        self.page, self.url = page, url
+    def __init__(self, page: Any, new_url: Callable[[], str]) -> None:
+        self.page, self.new_url = page, new_url
 
     def open(self, fragment: str = "", ready: str = READY) -> Visit:
-        self.page.goto(f"{self.url}{fragment}")
+        self.page.goto(f"{self.new_url()}{fragment}")
         wait_for(self.page, ready)
         return self
 

@@ -14,6 +14,7 @@ import pytest
 
 from conversation import Conversation
 from reader import learned_at_once
+from regard.play.connections import HEADER_SECONDS
 from regard.play.dates import Dates
 from regard.play.server import Playground
 from visits import DESK, Visit
@@ -36,10 +37,23 @@ def playground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Playground]
 
 
 @pytest.fixture
+def own_playground(request) -> Iterator[tuple[Playground, list[str]]]:
+    """A playground for this test alone, and the addresses it announces; its parameter is the time for headers."""
+    announced: list[str] = []
+    served = Playground(announce=announced.append, header_seconds=getattr(request, "param", HEADER_SECONDS))
+    thread = threading.Thread(target=served.run)
+    thread.start()
+    yield served, announced
+    served.stop()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+@pytest.fixture
 def web(playground: Playground) -> Iterator[httpx.Client]:
     """A visitor who has opened the printed address."""
     with httpx.Client(base_url=playground.address, headers={"origin": playground.address}) as client:
-        assert client.get(f"/?token={playground.token}").status_code == 200
+        assert client.get(playground.new_url()).status_code == 200
         yield client
 
 
@@ -90,7 +104,7 @@ def visit(playground, chromium, request, pictures) -> Iterator[Any]:
         page.on("pageerror", lambda error: complaints.append(error.stack))
         page.on("request", lambda request: asked.append(request.url))
         page.on("websocket", lambda socket: asked.append(socket.url))
-        return Visit(page, playground.url)
+        return Visit(page, playground.new_url)
 
     yield start
     for number, context in enumerate(contexts):

@@ -47,7 +47,7 @@ def arithmetic(playground, chromium):
     """The page's modules: `run(code, given)` runs an async function body that may import them."""
     context = chromium.new_context()
     page = context.new_page()
-    page.goto(playground.url)
+    page.goto(playground.new_url())
     yield lambda code, given: page.evaluate(
         f"async (given) => {{ const p = await import('/pooling.js'), d = await import('/diagnosis.js'), "
         f"l = await import('/looks.js'); {code} }}",

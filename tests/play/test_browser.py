@@ -226,6 +226,28 @@ def test_the_heatmap_shows_the_weights_in_either_order(visit):
 
 
 @meets_refusals
+def test_an_address_opens_one_browser_which_may_reload_it_and_go_on_from_the_locked_page(visit, playground):
+    url = playground.new_url()
+    page = visit()
+    page.page.goto(url)
+    wait_for(page.page, READY)
+    for again in (page.page.reload, lambda: page.page.goto(url)):
+        again()
+        wait_for(page.page, READY)
+    other = visit()
+    other.page.goto(url)
+    assert "Open that one" in other.text("body")
+    # Where another site's link leads here the browser keeps its cookie to itself; our own link is as good as any.
+    other.open()
+    other.page.goto("about:blank")
+    other.page.set_content(f'<a href="{url}">open</a>')
+    other.page.click("a")
+    assert "Open that one" in other.text("body")
+    other.page.click("p a")
+    wait_for(other.page, READY)
+
+
+@meets_refusals
 def test_chinese_is_whole_and_is_remembered(visit):
     page = visit().open()
     page.page.click("#lang")
@@ -237,8 +259,8 @@ def test_chinese_is_whole_and_is_remembered(visit):
     assert left == []
     assert page.page.evaluate("document.documentElement.lang") == "zh-CN"
     again = visit()
-    again.page.goto(page.page.url.split("#")[0])  # no token and no cookie here: refused in a word of JSON
-    assert "token" in again.text("body")
+    again.page.goto(page.page.url.split("#")[0])  # no token and no cookie here: told what to do
+    assert "还没有用过，请打开那个地址" in again.text("body")
     again.page.context.clear_cookies()
     again.open("#" + page.page.url.split("#")[1])
     assert "像河" in again.text("#picture")

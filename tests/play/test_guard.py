@@ -10,6 +10,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from conversation import Conversation
+from regard.play.security import Refused
 from regard.play.server import Playground
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
@@ -18,7 +19,7 @@ ADDRESSES = ["/", "/notes?n=5&seed=0", "/table", "/talk", "/main.js", "/nowhere"
 
 @pytest.fixture
 def cookie(playground):
-    return f"{playground.app.cookie}={playground.token}"
+    return f"{playground.app.cookie}={playground.tokens.session}"
 
 
 def status_of(playground: Playground, method: str, address: str, headers: list[tuple[str, str]]) -> tuple[int, str]:
@@ -74,15 +75,19 @@ def test_82_what_could_change_something_must_say_where_it_comes_from(playground,
 @pytest.mark.parametrize("method", METHODS)
 def test_83_without_the_token_401(playground, method):
     given = [("Host", f"127.0.0.1:{playground.port}"), ("Origin", playground.address)]
-    for address in [*ADDRESSES, "/?token=", "/?token=wrong", f"/notes?token={playground.token}"]:
+    token = playground.tokens.issue()
+    for address in [*ADDRESSES, "/?token=", "/?token=wrong", f"/notes?token={token}", f"/?other={token}"]:
         status, body = status_of(playground, method, address, given)
         assert status == 401
-        assert playground.token not in body
+        assert token not in body
+        assert playground.tokens.session not in body
+    assert playground.tokens.is_unused(token)
     for cookie in [
         "",
         f"{playground.app.cookie}=",
         f"{playground.app.cookie}=wrong",
-        f"other={playground.token}",
+        f"{playground.app.cookie}={token}",
+        f"other={playground.tokens.session}",
         ";;=\x80",
     ]:
         assert status_of(playground, method, "/", [*given, ("Cookie", cookie)])[0] == 401
@@ -121,10 +126,83 @@ def test_a_websocket_without_an_origin_is_refused(playground, cookie):
 
 
 def test_the_first_visit_sets_a_cookie_that_scripts_and_other_sites_cannot_use(playground):
-    answer = httpx.get(playground.url)
+    answer = httpx.get(playground.new_url())
     given = answer.headers["set-cookie"]
     assert answer.status_code == 200
     assert all(part in given for part in ("HttpOnly", "SameSite=Strict", "Path=/", playground.app.cookie))
+    assert playground.app.cookie == f"regard_{playground.port}"
+    assert playground.tokens.session in given
+
+
+def test_an_address_opens_the_page_once_and_the_cookie_goes_on(playground):
+    url = playground.new_url()
+    with httpx.Client() as visitor:
+        first = visitor.get(url)
+        assert first.status_code == 200
+        assert url.partition("token=")[2] not in first.headers["set-cookie"]
+        # Reloaded, and opened again by the same browser.
+        assert visitor.get(playground.address).status_code == 200
+        assert visitor.get(url).status_code == 200
+    assert httpx.get(url).status_code == 401
+
+
+def test_only_what_opens_the_page_uses_an_address_up(playground):
+    url = playground.new_url()
+    assert httpx.head(url).status_code == 401
+    assert httpx.get(url, headers={"host": "evil.example"}).status_code == 400
+    assert httpx.get(url, headers={"origin": "http://evil.example"}).status_code == 403
+    with httpx.Client() as visitor:  # who has a cookie already leaves the token to others
+        visitor.get(playground.new_url())
+        assert visitor.get(url).status_code == 200
+    assert httpx.get(url).status_code == 200
+
+
+BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+def test_a_browser_that_is_locked_out_is_shown_what_to_do_and_a_new_address_is_announced(own_playground):
+    playground, announced = own_playground
+    playground.announce_url()
+    playground.announce_url()
+    assert len(announced) == 1  # it is unused still
+    for path in ("/", "/?token=wrong", "/main.js"):
+        assert httpx.get(playground.address + path, headers=BROWSER).status_code == 401
+    assert len(announced) == 1
+    assert httpx.get(announced[0], headers=BROWSER).status_code == 200
+    for _ in range(3):
+        locked = httpx.get(announced[0], headers=BROWSER)
+        assert locked.status_code == 401
+        assert locked.headers["content-type"].startswith("text/html")
+        assert "default-src 'none'" in locked.headers["content-security-policy"]
+        assert "The last address in its terminal has not been used yet" in locked.text
+        assert '<a href="/">' in locked.text
+        assert not any(token in locked.text for token in (playground.tokens.session, announced[-1].partition("=")[2]))
+    assert len(announced) == 2
+    assert httpx.get(announced[1]).status_code == 200
+
+
+@pytest.mark.parametrize("part", ["\\", "\\377", "; a=b"])
+def test_a_long_cookie_is_not_unquoted(playground, part, monkeypatch):
+    """By the standard library the first of them takes seconds, in which nobody else is answered."""
+    monkeypatch.setattr("http.cookies._unquote", lambda _: pytest.fail("a cookie is unquoted"))
+    cookie = f'{playground.app.cookie}="{part * (60_000 // len(part))}"'
+    status, _ = status_of(playground, "GET", "/", [("Host", f"127.0.0.1:{playground.port}"), ("Cookie", cookie)])
+    assert status == 401
+
+
+@pytest.mark.parametrize("where", ["header", "address"])
+def test_too_much_before_the_body_is_431(playground, where):
+    long = b"x" * 66_000
+    scope = {"type": "http", "method": "GET", "path": "/", "raw_path": b"/", "query_string": b"", "headers": []}
+    scope |= {"headers": [(b"cookie", long)]} if where == "header" else {"query_string": long}
+    with pytest.raises(Refused) as refused:
+        playground.app.admit(scope)
+    assert refused.value.status == 431
+
+
+def test_our_cookie_is_found_among_others(playground, cookie):
+    given = [("Host", f"127.0.0.1:{playground.port}"), ("Cookie", f"a=b;c; {playground.app.cookie}=old;=; {cookie} ;d")]
+    assert status_of(playground, "GET", "/", given)[0] == 200
 
 
 @pytest.mark.parametrize("address", ["/", "/main.js", "/nowhere", "/notes?n=0&seed=0"])
@@ -154,9 +232,10 @@ def test_it_listens_on_this_machine_only(playground):
 def test_two_runs_have_two_tokens_and_two_cookies(playground):
     other = Playground()
     try:
-        assert other.token != playground.token
         assert other.app.cookie != playground.app.cookie
-        assert len(other.token) >= 43
+        secrets = [other.tokens.session, playground.tokens.session, other.tokens.issue(), playground.tokens.issue()]
+        assert len(set(secrets)) == 4
+        assert min(map(len, secrets)) >= 43
     finally:
         other.house.queue.close()
         other.socket.close()

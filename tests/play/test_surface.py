@@ -59,7 +59,7 @@ def test_86_an_oversize_body_in_pieces_is_413(web):
 
 
 def head(playground, kind: str, length: int) -> bytes:
-    cookie = f"{playground.app.cookie}={playground.token}"
+    cookie = f"{playground.app.cookie}={playground.tokens.session}"
     return (
         f"POST /table HTTP/1.1\r\nHost: 127.0.0.1:{playground.port}\r\nOrigin: {playground.address}\r\n"
         f"Cookie: {cookie}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n"
@@ -100,7 +100,7 @@ def test_a_body_that_breaks_off_leaves_nothing(playground, web):
 )
 def test_89_paths_that_lead_elsewhere_are_404(playground, web, address):
     with socket.create_connection(("127.0.0.1", playground.port), timeout=10) as line:
-        cookie = f"{playground.app.cookie}={playground.token}"
+        cookie = f"{playground.app.cookie}={playground.tokens.session}"
         host = f"Host: 127.0.0.1:{playground.port}"
         line.sendall(
             f"GET {address} HTTP/1.1\r\n{host}\r\nCookie: {cookie}\r\nConnection: close\r\n\r\n".encode("ascii")

@@ -32,6 +32,12 @@ def test_a_link_brings_the_whole_state_back(visit):
     assert after["w"] == pytest.approx(before["w"], rel=1e-5)
 
 
+def test_points_of_a_link_are_as_fine_as_links_are(visit):
+    """Finer ones would have errors whose squares are 0, which were called those of points that do not vary."""
+    page = visit().open("#points=1,1e-200_2,-3e-200_3,0.00012345")
+    assert page.state()["y"] == [0, 0, 0.0001]
+
+
 NONSENSE = [
     "#w=NaN&kernel=__proto__&notes=1e9.-1&hide=x&lang=fr&learned=constructor,1&points=a,b_c,d",
     "#%%%&points=9,9_8,8&learned=gaussian,NaN&w=-1",
@@ -149,6 +155,21 @@ def test_95_own_data_with_html_for_names(visit, light_search):
     page.page.keyboard.press("ArrowRight")
     wait_for(page.page, "!document.getElementById('rows-told').textContent.includes('Row 1 is')")
     assert page.page.locator("#table img, #table b > b").count() == 0
+
+
+@pytest.mark.parametrize("power", [200, 307, -200])
+def test_own_data_with_targets_whose_squares_leave_float64_are_drawn(visit, light_search, power):
+    data = houses(30)
+    lines = ["x,y", *(f"{x},{y / 1e3}e{power}" for x, y in zip(data.X[:, 0].tolist(), data.y.tolist(), strict=True))]
+    page = visit().open("#view=table", TABLE)
+    page.page.set_input_files("#file", {"name": "t.csv", "mimeType": "text/csv", "buffer": "\n".join(lines).encode()})
+    page.page.wait_for_selector("#fit:visible")
+    page.page.click("#fit")
+    page.page.wait_for_selector("#relevance p", timeout=60_000)
+    assert re.search(r"off by [\d.]+e[+-]\d{3},", page.text("#score-told"))
+    drawn = page.page.locator("#scatter").inner_html()
+    assert "NaN" not in drawn
+    assert "∞" not in page.text("#table")
 
 
 BAD_TABLES = [

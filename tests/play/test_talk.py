@@ -16,6 +16,7 @@ from regard.bandwidth import Objective, follow_the_notes
 from regard.data import houses, notes
 from regard.play.messages import MOST_CHARACTERS
 from regard.play.talk import ASKS
+from regard.play.training import Lesson, train
 
 DATA = notes(30, 0)
 TRAIN = {
@@ -183,6 +184,25 @@ def test_stop_keeps_the_best_so_far(talk):
     assert heard[-1]["loss"] == min(each["loss"] for each in heard if each["did"] == "step")
 
 
+@pytest.mark.parametrize("size", [1.0, 1e-200])
+def test_stopped_the_best_so_far_is_the_best_in_any_unit_of_y(size):
+    """Where squares are below float64 all errors are 0, and still one w is the best."""
+    lesson = Lesson(DATA.x_train, size * DATA.y_train, "gaussian", "lbfgs", 1.0)
+    told: list[dict] = []
+
+    class Ended:
+        @property
+        def over(self) -> bool:
+            return len(told) >= 8
+
+    train(lesson, Ended(), told.append)
+    objective = Objective.of(DATA.x_train[:, None], DATA.y_train)
+    tried = [each["w"] for each in told if each["did"] == "step"]
+    assert len(tried) >= 8
+    assert told[-1]["stopped"]
+    assert told[-1]["w"] == min(tried, key=lambda w: objective(w).value)
+
+
 def test_91_trainings_wait_for_their_turn_and_too_many_are_409(talk, playground):
     first, second = talk(), talk()
     first.ask(**long_training())
@@ -260,6 +280,34 @@ def test_own_data_are_fitted_and_rows_looked_up(talk, web, light_search):
     assert looked["rows"][0]["x"] == data.X[looked["rows"][0]["row"], [0, 1, 3]].tolist()
     conversation.ask(do="look", row=60)
     assert conversation.until()[-1]["status"] == 422
+
+
+@pytest.mark.parametrize("size", [1e160, 1e300, 1e-200])
+def test_targets_whose_squares_leave_float64_are_fitted_and_told(talk, web, light_search, size):
+    data, told = houses(30), {}
+    for unit in (1.0, size):
+        lines = ["x,y", *(f"{x!r},{float(y) * unit!r}" for x, y in zip(data.X[:, 0].tolist(), data.y, strict=True))]
+        sent = web.post("/table", content="\n".join(lines).encode(), headers={"content-type": "text/csv"})
+        conversation = talk()
+        conversation.ask(do="fit", table=sent.json()["table"], target="y", features=["x"])
+        done = conversation.until()[-1]
+        assert done["did"] == "fitted", done
+        told[unit] = [done[name] / unit for name in ("error", "mean_error", "nearest_error")], done["verdict"]
+    assert told[size][0] == pytest.approx(told[1.0][0], rel=1e-6)
+    assert told[size][1] == told[1.0][1]
+
+
+def test_a_job_that_tells_what_is_no_json_is_answered_and_the_page_goes_on(talk, monkeypatch):
+    def broken(lesson, job, tell):
+        tell({"did": "step", "w": 1.0, "loss": float("inf")})
+
+    monkeypatch.setattr("regard.play.training.train", broken)
+    conversation = talk()
+    for _ in range(2):
+        conversation.ask(**TRAIN)
+        heard = conversation.until()[-1]
+        assert (heard["did"], heard["status"]) == ("refused", 500)
+        assert heard["error"].startswith("a bug in regard")
 
 
 def test_a_row_far_from_all_others_is_flagged_and_few_rows_have_no_interval(talk, web, light_search):

@@ -40,8 +40,8 @@ def command(
 ) -> Play:
     """Open the playground: drag points and the bandwidth, and see what attention does.
 
-    A page on this machine only, behind an address that holds a token. It draws curve, attention and left-out error as
-    you drag, learns w by leave-one-out while you watch, fits a CSV of your own, and shows where a decoder looks when it
-    translates a date. Nothing leaves the machine.
+    A page on this machine only, behind an address that opens it once, in one browser; opened again elsewhere, a new one
+    is printed. It draws curve, attention and left-out error as you drag, learns w by leave-one-out while you watch,
+    fits a CSV of your own, and shows where a decoder looks when it translates a date. Nothing leaves the machine.
     """
     return Play(port, browser)

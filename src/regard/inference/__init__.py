@@ -14,6 +14,6 @@ intervals and quantiles of them, ``jackknife`` takes rows out one by one, ``conf
 from regard.inference.diagnosis import Diagnosis, diagnose
 from regard.inference.looks import Look
 from regard.inference.path import LossPath, loss_path
-from regard.inference.simple import Simple, simple_answers
+from regard.inference.simple import Simple, root_mean_square, simple_answers
 
-__all__ = ["Diagnosis", "Look", "LossPath", "Simple", "diagnose", "loss_path", "simple_answers"]
+__all__ = ["Diagnosis", "Look", "LossPath", "Simple", "diagnose", "loss_path", "root_mean_square", "simple_answers"]

@@ -65,6 +65,10 @@ class Diagnosis(NamedTuple):
     factor: float  # best w over fitted w
     classifier: bool
     rows_with_gaps: float = 0.0  # training rows that were not judged, for they lack something
+    # The last three losses with y scaled to unit variance: y² may leave float64, and the verdict is drawn from these.
+    scaled_loo_loss: float | None = None
+    scaled_best_loss: float | None = None
+    scaled_mean_loss: float | None = None
 
     @property
     def gap(self) -> float:
@@ -74,14 +78,16 @@ class Diagnosis(NamedTuple):
     @property
     def excess(self) -> float:
         """How much larger the left-out loss is than at the best w, as a share of that."""
-        least = max(self.best_loss, FINEST * self.mean_loss)
-        return (self.loo_loss - self.best_loss) / least if least > 0.0 else 0.0
+        left_out, best, mean = self._losses
+        least = max(best, FINEST * mean)
+        return (left_out - best) / least if least > 0.0 else 0.0
 
     @property
     def says_nothing(self) -> bool:
         """No w predicts left-out rows better than the mean does, but for chance."""
         chance = CHANCE + CHANCE_ROWS / max(self.rows, 2.0 * CHANCE_ROWS)
-        return self.best_loss >= (1.0 - chance) * self.mean_loss
+        _, best, mean = self._losses
+        return best >= (1.0 - chance) * mean
 
     @property
     def verdict(self) -> str:
@@ -130,7 +136,14 @@ class Diagnosis(NamedTuple):
     @property
     def _constant(self) -> bool:
         # Of one class, the probability is 1 but for rounding.
-        return self.mean_loss <= (1e-12 if self.classifier else 0.0)
+        return self._losses[2] <= (1e-12 if self.classifier else 0.0)
+
+    @property
+    def _losses(self) -> tuple[float, float, float]:
+        """Left out, at the best w and of the mean; scaled where that is known."""
+        if self.scaled_loo_loss is None or self.scaled_best_loss is None or self.scaled_mean_loss is None:
+            return self.loo_loss, self.best_loss, self.mean_loss
+        return self.scaled_loo_loss, self.scaled_best_loss, self.scaled_mean_loss
 
     def _worse(self) -> str:
         if self.excess == 0.0:
@@ -201,6 +214,9 @@ def diagnose(looks: Sequence[Look], position: Array, feature: str, *, rows_with_
         factor=found.factor,
         classifier=isinstance(first.loss, LogLoss),
         rows_with_gaps=rows_with_gaps,
+        scaled_loo_loss=found.fitted,
+        scaled_best_loss=found.best,
+        scaled_mean_loss=mean,
     )
 
 

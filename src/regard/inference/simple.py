@@ -1,4 +1,4 @@
-"""What an answer must beat: the mean of all keys, and the value of the nearest one."""
+"""What an answer must beat: the mean of all keys, and the value of the nearest one; and how errors are measured."""
 
 from __future__ import annotations
 
@@ -35,3 +35,13 @@ def simple_answers(query: Array, key: Array, value: Array, exclude: tuple[Array,
     w = np.where(spread > 0.0, 1.0 / np.where(spread > 0.0, spread, 1.0), 0.0)
     scores = (Gaussian(0.0), Nearest(w) if w.any() else Gaussian(0.0))
     return Simple(*(np.asarray(pool(query, key, value, score, exclude=exclude).output) for score in scores))
+
+
+def root_mean_square(values: Array) -> float:
+    """√(Σ values²/n) of finite values (n,), divided by a power of two first so that no square leaves float64.
+
+    >>> root_mean_square(np.array([3e200, -3e200])), root_mean_square(np.array([3e-200, 3e-200]))
+    (3e+200, 3e-200)
+    """
+    _, power = np.frexp(np.abs(values).max())
+    return float(np.ldexp(np.sqrt(np.mean(np.ldexp(values, -power) ** 2)), power))

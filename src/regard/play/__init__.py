@@ -1,7 +1,8 @@
 """The playground: a local page where moving a point or the bandwidth shows at once what attention does.
 
-    server    a socket on this machine only, the token, the browser
-    security  who may come in: Host, Origin, token; headers; how large and how slow a body may be
+    server    a socket on this machine only, addresses that open the page once, the browser
+    connections   how many there may be, and how long they may take for their headers
+    security  who may come in: Host, Origin, tokens and cookie; headers; how large and how slow a body may be
     app       the routes: the page, the notes' data, a table, and the conversation
     talk      the conversation over a WebSocket: what a page may ask for, in a table
     messages  what pages send, checked field by field

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from starlette.applications import Starlette
@@ -15,7 +16,7 @@ from starlette.routing import Route, WebSocketRoute
 from regard.data import notes
 from regard.play import tables
 from regard.play.files import page
-from regard.play.security import Guard, Refused, bounded_body
+from regard.play.security import Guard, Refused, Tokens, bounded_body
 from regard.play.talk import House
 from regard.play.training import MOST_POINTS
 
@@ -24,7 +25,9 @@ MOST_SEED = 9999
 CSV_KINDS = ("text/csv", "text/plain", "application/vnd.ms-excel")
 
 
-def build(port: int, token: str, *, body_seconds: float = BODY_SECONDS) -> tuple[Guard, House]:
+def build(
+    port: int, tokens: Tokens, locked_out: Callable[[], None], *, body_seconds: float = BODY_SECONDS
+) -> tuple[Guard, House]:
     """The guarded app of one run, and what its pages share."""
     house = House()
 
@@ -58,7 +61,7 @@ def build(port: int, token: str, *, body_seconds: float = BODY_SECONDS) -> tuple
         ],
         exception_handlers={Refused: _refused, HTTPException: _failed, Exception: _bug},
     )
-    return Guard(app, port=port, token=token), house
+    return Guard(app, port=port, tokens=tokens, locked_out=locked_out), house
 
 
 def _whole(request: Request, name: str, low: int, high: int) -> int:

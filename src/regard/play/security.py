@@ -1,9 +1,9 @@
-"""Who may come in: requests of this machine, of our own page, with the token of this run.
+"""Who may come in: requests of this machine, of our own page, with the cookie of this run.
 
 The server listens on the loopback address, but any page a browser shows can send requests there. So every request of
-every method, and every WebSocket before it is accepted, must name us as its Host (no name that merely resolves to us),
-come from our own page (Origin), and carry the token that only the printed address holds: in that address at first, in
-a cookie from then on.
+every method, and every WebSocket before it is one, must name us as its Host (no name that merely resolves to us), come
+from our own page (Origin), and carry a cookie. That is given in exchange for a token, which an address holds and which
+is worth nothing after its first use (decision 0019).
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import asyncio
 import json
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
-from http.cookies import CookieError, SimpleCookie
+from importlib.resources import files
 from typing import Any
-from urllib.parse import parse_qs
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -23,6 +22,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 SAFE_METHODS = ("GET", "HEAD")
 TOKEN_BYTES = 32
+# Of a request before its body. Cookies of all ports of this machine are among them.
+MOST_HEADER_BYTES = 65_536
 
 
 class Refused(Exception):
@@ -33,16 +34,47 @@ class Refused(Exception):
         self.status, self.told = status, told
 
 
-def new_token() -> str:
-    """A token that nobody guesses."""
-    return secrets.token_urlsafe(TOKEN_BYTES)
+class Tokens:
+    """The secret that this run's cookie holds, and tokens that are each exchanged for it once."""
+
+    def __init__(self) -> None:
+        self.session = secrets.token_urlsafe(TOKEN_BYTES)
+        self._unused: set[str] = set()
+
+    def issue(self) -> str:
+        """A new token."""
+        token = secrets.token_urlsafe(TOKEN_BYTES)
+        self._unused.add(token)
+        return token
+
+    def is_unused(self, token: str) -> bool:
+        return token in self._unused
+
+    def redeem(self, given: str) -> bool:
+        """Whether this is an unused token; from now on it is a used one."""
+        found = [token for token in self._unused if _same(token, given)]
+        self._unused.difference_update(found)
+        return bool(found)
+
+    def is_session(self, given: str) -> bool:
+        return _same(self.session, given)
+
+
+def _same(secret: str, given: str) -> bool:
+    return secrets.compare_digest(secret.encode("utf-8"), given.encode("utf-8"))
 
 
 class Guard:
-    """Lets an ASGI app see only requests that may come in, and puts our headers on every answer."""
+    """Lets an ASGI app see only requests that may come in, and puts our headers on every answer.
 
-    def __init__(self, app: App, *, port: int, token: str) -> None:
-        self._app, self._token = app, token
+    Parameters
+    ----------
+    locked_out : called where somebody opens the page in a browser without a cookie or an unused token.
+    """
+
+    def __init__(self, app: App, *, port: int, tokens: Tokens, locked_out: Callable[[], None]) -> None:
+        self._app, self._tokens, self._locked_out = app, tokens, locked_out
+        self._locked_page = files("regard.play").joinpath("locked.html").read_bytes()
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
         # Cookies know no ports: two playgrounds must not overwrite each other's.
         self.cookie = f"regard_{port}"
@@ -52,17 +84,14 @@ class Guard:
             await self._app(scope, receive, send)
             return
         try:
-            host = self._checked_host(scope)
-            self._check_origin(scope, host)
-            fresh = self._check_token(scope)
+            host, fresh = self.admit(scope)
         except Refused as reason:
-            await refuse(scope, send, reason, self._headers("127.0.0.1"))
+            await self._refuse(scope, send, reason)
             return
         headers = self._headers(host)
         if fresh:
-            headers.append(
-                (b"set-cookie", f"{self.cookie}={self._token}; Path=/; HttpOnly; SameSite=Strict".encode("ascii"))
-            )
+            cookie = f"{self.cookie}={self._tokens.session}; Path=/; HttpOnly; SameSite=Strict"
+            headers.append((b"set-cookie", cookie.encode("ascii")))
 
         async def send_with_headers(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
@@ -70,6 +99,37 @@ class Guard:
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
+
+    def admit(self, scope: Scope) -> tuple[str, bool]:
+        """The Host of a request, and whether it is to be given a cookie; raises Refused."""
+        size = sum(len(name) + len(value) for name, value in scope["headers"])
+        if size + len(scope.get("raw_path") or b"") + len(scope["query_string"]) > MOST_HEADER_BYTES:
+            raise Refused(431, f"headers and address may hold at most {MOST_HEADER_BYTES:,} bytes")
+        host = self._checked_host(scope)
+        self._check_origin(scope, host)
+        return host, self._check_token(scope)
+
+    def refusal(self, reason: Refused, page: bytes | None = None) -> tuple[list[tuple[bytes, bytes]], bytes]:
+        """Headers and body of a refusal, one line of JSON or a page; the connection is not used again."""
+        body = json.dumps({"error": reason.told}).encode("utf-8") if page is None else page
+        kind = b"application/json" if page is None else b"text/html; charset=utf-8"
+        about = [
+            (b"content-type", kind),
+            (b"content-length", str(len(body)).encode("ascii")),
+            (b"connection", b"close"),
+        ]
+        return about + self._headers("127.0.0.1"), body
+
+    async def _refuse(self, scope: Scope, send: Send, reason: Refused) -> None:
+        if scope["type"] == "websocket":  # the connection has refused it already, with a status
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        locked = reason.status == 401 and scope["method"] == "GET" and scope["path"] == "/" and _wants_page(scope)
+        if locked:
+            self._locked_out()
+        headers, body = self.refusal(reason, self._locked_page if locked else None)
+        await send({"type": "http.response.start", "status": reason.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
     def _checked_host(self, scope: Scope) -> str:
         given = _values(scope, b"host")
@@ -85,23 +145,19 @@ class Guard:
             raise Refused(403, "only the playground's own page may ask this")
 
     def _check_token(self, scope: Scope) -> bool:
-        """Whether the token came in the address, and a cookie is to be set."""
+        """Whether an unused token came in the address, and a cookie is to be set."""
         if self._has_cookie(scope):
             return False
-        asked = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [])
-        if scope["type"] == "http" and scope["path"] == "/" and len(asked) == 1 and self._is_token(asked[0]):
+        name, _, given = scope["query_string"].decode("latin-1").partition("=")
+        opens = scope["type"] == "http" and scope["method"] == "GET" and scope["path"] == "/" and name == "token"
+        if opens and self._tokens.redeem(given):
             return True
-        raise Refused(401, "open the address that regard play has printed: it holds the token of this run")
+        raise Refused(401, "open the address that regard play has printed last: each opens the page once")
 
     def _has_cookie(self, scope: Scope) -> bool:
-        try:
-            jar = SimpleCookie("; ".join(_values(scope, b"cookie")))
-        except CookieError:
-            return False
-        return self.cookie in jar and self._is_token(jar[self.cookie].value)
-
-    def _is_token(self, given: str) -> bool:
-        return secrets.compare_digest(given.encode("utf-8"), self._token.encode("utf-8"))
+        """Split by hand: the standard library takes quadratic time to unquote a cookie."""
+        pairs = (pair.strip().partition("=") for line in _values(scope, b"cookie") for pair in line.split(";"))
+        return any(name == self.cookie and self._tokens.is_session(value) for name, _, value in pairs)
 
     def _headers(self, host: str) -> list[tuple[bytes, bytes]]:
         policy = (
@@ -119,16 +175,9 @@ class Guard:
         ]
 
 
-async def refuse(scope: Scope, send: Send, reason: Refused, headers: list[tuple[bytes, bytes]]) -> None:
-    """Answer with a status and one line of JSON; a WebSocket too, while it is still a request."""
-    body = json.dumps({"error": reason.told}).encode("utf-8")
-    kind = "websocket.http" if scope["type"] == "websocket" else "http"
-    if scope["type"] == "websocket" and "websocket.http.response" not in scope.get("extensions", {}):
-        await send({"type": "websocket.close", "code": 1008})
-        return
-    about = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode("ascii"))]
-    await send({"type": f"{kind}.response.start", "status": reason.status, "headers": about + headers})
-    await send({"type": f"{kind}.response.body", "body": body})
+def _wants_page(scope: Scope) -> bool:
+    """Whether somebody opens this in a browser, and a program does not fetch it."""
+    return any("text/html" in value for value in _values(scope, b"accept"))
 
 
 async def bounded_body(scope: Scope, receive: Receive, most: int, seconds: float) -> bytes:

@@ -1,7 +1,8 @@
-"""A socket on this machine only, a token for this run, and a browser if there is one."""
+"""A socket on this machine only, addresses that open the page once, and a browser if there is one."""
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import sys
@@ -13,16 +14,32 @@ from contextlib import suppress
 import uvicorn
 
 from regard.play.app import BODY_SECONDS, build
+from regard.play.connections import HEADER_SECONDS, Once, Server
 from regard.play.messages import MOST_CHARACTERS
-from regard.play.security import new_token
+from regard.play.security import MOST_HEADER_BYTES, Tokens
 
 HOST = "127.0.0.1"
+LOGGERS = ("uvicorn.error", "asyncio", "regard.play")
 
 
 class Playground:
-    """One run: ``url`` is known before it is served, and holds the token."""
+    """One run: its addresses are known before it is served.
 
-    def __init__(self, port: int = 0, *, body_seconds: float = BODY_SECONDS) -> None:
+    Parameters
+    ----------
+    port : 0 for a free one.
+    announce : called with an address that opens the page once.
+    body_seconds, header_seconds : the longest that a request may take to send these.
+    """
+
+    def __init__(
+        self,
+        port: int = 0,
+        announce: Callable[[str], None] = print,
+        *,
+        body_seconds: float = BODY_SECONDS,
+        header_seconds: float = HEADER_SECONDS,
+    ) -> None:
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -33,13 +50,15 @@ class Playground:
         # From here on visitors wait in the socket's queue, and the address can be opened.
         self.socket.listen()
         self.port = int(self.socket.getsockname()[1])
-        self.token = new_token()
+        self.tokens = Tokens()
         self.address = f"http://{HOST}:{self.port}"
-        self.url = f"{self.address}/?token={self.token}"
-        self.app, self.house = build(self.port, self.token, body_seconds=body_seconds)
-        self.server = uvicorn.Server(
+        self._announce, self._announced = announce, ""
+        self.app, self.house = build(self.port, self.tokens, self.announce_url, body_seconds=body_seconds)
+        self.server = Server(
             uvicorn.Config(
                 self.app,
+                loop="asyncio",
+                http="h11",
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -48,16 +67,37 @@ class Playground:
                 # Characters take up to four bytes; what is too long for us is refused by name, beyond that cut off.
                 ws_max_size=4 * MOST_CHARACTERS,
                 ws_per_message_deflate=False,
+                h11_max_incomplete_event_size=MOST_HEADER_BYTES,
                 timeout_graceful_shutdown=1,
-            )
+            ),
+            self.app,
+            header_seconds,
         )
+
+    def new_url(self) -> str:
+        """An address that opens the page once."""
+        return self._url(self.tokens.issue())
+
+    def announce_url(self) -> None:
+        """Announce such an address, unless the last one announced is still unused."""
+        if not self.tokens.is_unused(self._announced):
+            self._announced = self.tokens.issue()
+            self._announce(self._url(self._announced))
+
+    def _url(self, token: str) -> str:
+        return f"{self.address}/?token={token}"
 
     def run(self) -> None:
         """Serve until Ctrl-C, or until ``stop`` from another thread."""
+        once = Once()
+        for name in LOGGERS:
+            logging.getLogger(name).addFilter(once)
         try:
             with suppress(KeyboardInterrupt):
                 self.server.run(sockets=[self.socket])
         finally:
+            for name in LOGGERS:
+                logging.getLogger(name).removeFilter(once)
             self.house.queue.close()
             self.house.dates.close()
             self.socket.close()
@@ -73,12 +113,14 @@ def serve(port: int = 0, *, browser: bool = True, announce: Callable[[str], None
     ----------
     port : 0 for a free one.
     browser : open the page where there is a browser with a window to open it in.
-    announce : told the address, which holds the token of this run, once it can be opened.
+    announce : called with an address that opens the page once, and with another where that was used and the page is
+        opened again without a cookie.
     """
-    playground = Playground(port)
-    announce(playground.url)
+    playground = Playground(port, announce)
+    playground.announce_url()
     if browser and _has_windows():
-        threading.Thread(target=_open, args=(playground.url,), daemon=True).start()
+        # An address of its own: other users may read a browser's arguments, and the announced one stays unused.
+        threading.Thread(target=_open, args=(playground.new_url(),), daemon=True).start()
     playground.run()
 
 

@@ -125,7 +125,7 @@ class Watcher:
 
     def on_fit_task_end(self, estimator: Any, context: Any, *, metadata: Any = None, **told: Any) -> bool:  # noqa: ARG002
         if metadata and "criterion" in metadata:
-            self._tell({"did": "progress", "loss": float(metadata["criterion"]), "done": metadata.get("done")})
+            self._tell({"did": "progress", "done": metadata.get("done")})
         # Once only: what the search has left to do after it was stopped, it may finish.
         refused = self._job.over and not self.halted
         self.halted = self.halted or refused
@@ -135,7 +135,7 @@ class Watcher:
 def fit(table: Table, target: str, features: Sequence[str], job: Job, tell: Tell) -> Fitted | None:
     """Fit the regressor to use, and tell how good it is, what it looks at, every left-out prediction; then how sure."""
     from regard import KernelRegressor
-    from regard.inference import simple_answers
+    from regard.inference import root_mean_square, simple_answers
 
     X, y = chosen(table, target, features)
     model, watcher = KernelRegressor(), Watcher(job, tell)
@@ -159,9 +159,9 @@ def fit(table: Table, target: str, features: Sequence[str], job: Job, tell: Tell
             "relevance": model.feature_relevance_.tolist(),
             "bandwidth": [float(h) if np.isfinite(h) else None for h in model.bandwidth_],
             "score": float(model.loo_score_),
-            "error": float(np.sqrt(np.mean((y - model.loo_predictions_) ** 2))),
-            "mean_error": float(np.sqrt(np.mean((simple.mean - y) ** 2))),
-            "nearest_error": float(np.sqrt(np.mean((simple.nearest - y) ** 2))),
+            "error": root_mean_square(y - model.loo_predictions_),
+            "mean_error": root_mean_square(y - simple.mean),
+            "nearest_error": root_mean_square(y - simple.nearest),
             "verdict": said.verdict,
             "neighbours": float(said.neighbours),
             "actual": y.tolist(),

@@ -8,49 +8,67 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from regard.play import dates, tables, training
 from regard.play.fair import FairQueue, Full, Job
 from regard.play.messages import Fields, parsed
 from regard.play.security import Refused
 
+LOG = logging.getLogger("regard.play")
+
 MOST_CLIENTS = 100
-# Told steps that a slow page may leave unread; more are thinned out.
-MOST_UNSENT = 4000
+# Characters that may wait for a page to read them, and how long it may take to read any. Beyond them steps are left
+# out, and what cannot be left out ends the conversation.
+MOST_UNSENT = 1_000_000
+SEND_SECONDS = 20.0
+OPTIONAL = ("step", "progress")
 
 
 class Client:
-    """One open page: its jobs, its model, and what is still to be sent to it."""
+    """One open page: its jobs, its model, and what is still to be sent to it; ``abort`` ends its connection at once."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
+    def __init__(self, house: House, abort: Callable[[], None]) -> None:
+        self.house, self.abort = house, abort
         self.fitted: tables.Fitted | None = None
         self._loop = asyncio.get_running_loop()
-        self._unsent: list[dict[str, Any]] = []
+        self._unsent: list[str] = []
+        self._size = 0  # characters of it
         self._more = asyncio.Event()
         self._gone = False
 
     def tell(self, job: int, message: dict[str, Any]) -> None:
-        """Send something, from any thread; after the page is gone, nothing."""
+        """Send something, from any thread; after the page is gone, nothing. Refused where JSON cannot hold it."""
+        try:
+            text = json.dumps({"job": job, **message}, allow_nan=False)
+        except ValueError:
+            raise Refused(500, "a bug in regard: an answer holds numbers that are not finite") from None
         if not self._gone:
-            self._loop.call_soon_threadsafe(self._put, {"job": job, **message})
+            self._loop.call_soon_threadsafe(self._put, text, message["did"] in OPTIONAL)
 
-    def _put(self, message: dict[str, Any]) -> None:
-        if len(self._unsent) < MOST_UNSENT or message["did"] not in ("step", "progress"):
-            self._unsent.append(message)
+    def _put(self, text: str, optional: bool) -> None:
+        if self._size + len(text) <= MOST_UNSENT:
+            self._unsent.append(text)
+            self._size += len(text)
             self._more.set()
+        elif not optional and not self._gone:
+            self._gone = True
+            LOG.warning("a page does not read what it is sent; its connection was closed")
+            self.abort()
 
     async def send_on(self, websocket: WebSocket) -> None:
         """Send what is told, all that has gathered since the last time in one frame."""
         while True:
             await self._more.wait()
             self._more.clear()
-            told, self._unsent = self._unsent, []
-            await websocket.send_text(json.dumps(told, allow_nan=False))
+            told, self._unsent, self._size = self._unsent, [], 0
+            async with asyncio.timeout(SEND_SECONDS):
+                await websocket.send_text(f"[{','.join(told)}]")
 
     def leave(self) -> None:
         self._gone = True
@@ -73,9 +91,11 @@ class House:
             await websocket.close(1013)
             return
         await websocket.accept()
-        client = Client(self)
+        client = Client(self, websocket.scope["state"]["abort"])
         self.clients.add(client)
         sender = asyncio.create_task(client.send_on(websocket))
+        # Where nothing can be sent any more, nothing is received either.
+        sender.add_done_callback(lambda task: None if task.cancelled() else client.abort())
         try:
             while (message := await websocket.receive())["type"] == "websocket.receive":
                 if message.get("text") is None:
@@ -86,7 +106,8 @@ class House:
             self.clients.discard(client)
             client.leave()
             sender.cancel()
-            await asyncio.gather(sender, return_exceptions=True)
+            with suppress(asyncio.CancelledError, WebSocketDisconnect, TimeoutError):
+                await sender
 
 
 Work = Callable[[Job, training.Tell], None]

@@ -46,7 +46,7 @@ class Lesson(NamedTuple):
         return cls(x, y, kernel, optimizer, given.number("w", *W_RANGE))
 
 
-def nobody(w: float, loss: float) -> None:
+def nobody(w: float, value: float) -> None:
     """Listens to no step."""
 
 
@@ -57,7 +57,7 @@ def always() -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Watched(Objective):
-    """An objective that tells of every w it is asked about, and of the mean squared left-out error there.
+    """An objective that tells of every w it is asked about, and of its value there, with y scaled to unit variance.
 
     Where the next step is not wanted it ends the search as Ctrl-C would, which keeps the best so far.
     """
@@ -69,7 +69,7 @@ class Watched(Objective):
         if not self.wanted():
             raise KeyboardInterrupt
         found = super().__call__(w, ridge, gradient=gradient)
-        self.step(float(np.ravel(w)[0]), self.in_units_of_y(found.value))
+        self.step(float(np.ravel(w)[0]), found.value)
         return found
 
 
@@ -81,9 +81,9 @@ def train(lesson: Lesson, job: Job, tell: Tell) -> None:
     told: list[tuple[float, float]] = []
     halted = False
 
-    def step(w: float, loss: float) -> None:
-        told.append((w, loss))
-        tell({"did": "step", "w": w, "loss": loss})
+    def step(w: float, value: float) -> None:
+        told.append((w, value))
+        tell({"did": "step", "w": w, "loss": objective.in_units_of_y(value)})
 
     def wanted() -> bool:
         nonlocal halted
@@ -103,5 +103,6 @@ def train(lesson: Lesson, job: Job, tell: Tell) -> None:
         if not told:
             tell({"did": "stopped"})
             return
-        w, loss = min(told, key=lambda each: each[1])
+        w, value = min(told, key=lambda each: each[1])
+        loss = objective.in_units_of_y(value)
     tell({"did": "trained", "w": w, "loss": loss, "steps": len(told), "stopped": halted})

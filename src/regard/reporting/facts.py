@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from regard.estimators.classes import onehot
 from regard.estimators.inputs import query_array
 from regard.estimators.judged import data_to_diagnose, feature_names
-from regard.inference import simple_answers
+from regard.inference import root_mean_square, simple_answers
 from regard.pooling import pool
 from regard.reporting.rows import among, counted_rows, rows_of
 
@@ -174,5 +174,7 @@ def _judged(name: str, answer: Array, target: Array) -> Contestant:
         # A class that was given no chance at all would cost infinitely much.
         chance = np.maximum(answer[np.arange(len(target)), target.astype(int)], 1e-3)
         return Contestant(name, float(-np.log(chance).mean()), float((answer.argmax(axis=1) == target).mean()))
-    squares, spread = float(((answer - target) ** 2).mean()), float(target.var())
-    return Contestant(name, float(np.sqrt(squares)), 1.0 - squares / spread if spread > 0.0 else float(squares == 0.0))
+    # In units of a power of two: neither sums nor squares leave float64.
+    power = np.frexp(np.abs(target).max())[1]
+    error, spread = root_mean_square(answer - target), float(np.ldexp(np.ldexp(target, -power).std(), power))
+    return Contestant(name, error, 1.0 - (error / spread) ** 2 if spread > 0.0 else float(error == 0.0))

@@ -261,7 +261,7 @@ def cell(value: float, column: NDArray[Any]) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits, with commas where there are more before the point."""
+    """Three digits, with commas where there are more before the point, and a power of ten from 1e9 on."""
     if not np.isfinite(value):
         return "∞" if value > 0 else str(value)
-    return f"{value:,.0f}" if abs(value) >= 1000.0 else f"{value:.3g}"
+    return f"{value:,.0f}" if 1000.0 <= abs(value) < 1e9 else f"{value:.3g}"

@@ -80,7 +80,7 @@ export async function restore(text) {
 	const points = (parts.points ?? "").split("_").map((pair) => pair.split(",").map(Number));
 	const good = points.every(([x, y]) => clamp(x, ...X_RANGE) === x && Math.abs(y) < 1e6);
 	if (good && clamp(points.length, LEAST_POINTS, MOST_POINTS) === points.length) {
-		const [x, y] = [0, 1].map((at) => Float64Array.from(points, (pair) => pair[at]));
+		const [x, y] = [0, 1].map((at) => Float64Array.from(points, (pair) => round(pair[at])));
 		set({ edited: true, fit: true, learned: null, x, y });
 	} else {
 		const [n, seed] = (parts.notes ?? "").split(".").map(Number);
