@@ -218,6 +218,8 @@ def test_weights_that_are_an_error(name, line, weight, match):
 # line, bandwidth, what the message says
 BAD_WIDTHS = [
     (23, 0.0, "bandwidth must be finite and not zero"),
+    (23, -0.5, "bandwidth must be above 0, or inf to ignore a feature; got -0.5"),
+    (23, [1.0, -1.0], "bandwidth must be above 0"),
     (27, np.nan, "bandwidth must be finite and not zero"),
     (27, [1.0, np.nan], "bandwidth must be finite and not zero"),
     (27, 1e-309, "bandwidth is too small"),

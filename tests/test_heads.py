@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from regard import KernelClassifier, KernelRegressor, NadarayaWatsonRegressor, load, save
-from regard.bandwidth import Objective, follow_the_notes, plugin
+from regard.bandwidth import Objective, follow_the_notes, heads, plugin
 from regard.bandwidth.distinct import distinct, spread_out
 from regard.bandwidth.scaling import KNOTS, Scaling
 from regard.data import notes
@@ -191,3 +191,20 @@ def test_a_given_bandwidth_forgets_what_was_learned():
     model = NadarayaWatsonRegressor().fit(X, Y)
     model.set_params(bandwidth=1.0).fit(X, Y)
     assert not any(hasattr(model, name) for name in ("search_", "loo_predictions_", "loo_score_"))
+
+
+@pytest.mark.usefixtures("brief_learning")
+@pytest.mark.parametrize("kind", [KernelRegressor, KernelClassifier])
+@pytest.mark.parametrize("repeated", [False, True])
+def test_a_full_metric_needs_rows_for_its_numbers(kind, repeated):
+    """Both sides of the bound; a row that counts twice is two rows."""
+    rng, d = np.random.default_rng(5), 4
+    enough = int(heads.ROWS_PER_PARAMETER * d**2)
+    for n, full in ((enough, True), (enough - 1 - repeated, False)):
+        x = rng.normal(size=(n, d))
+        y = x[:, 0] * x[:, 1] + 0.1 * rng.normal(size=n)
+        y = y if kind is KernelRegressor else y > 0.0
+        rows, weight = (n // 2, np.full(n // 2, 2)) if repeated else (n, None)
+        model = kind().fit(x[:rows], y[:rows], sample_weight=weight)
+        assert any(head.w.ndim == 2 for head in model.heads_) == full
+        assert np.isfinite(model.loo_predictions_).all()

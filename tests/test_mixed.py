@@ -267,7 +267,8 @@ def test_a_category_that_fit_never_saw_is_as_far_from_all():
         ({"bandwidth": "scott"}, "must be 'loo', 'aicc', 'gcv', or numbers"),
         ({"bandwidth": [1.0, 0.1]}, "bandwidth has 2 numbers but X has 3 columns"),
         ({"bandwidth": [1.0, 0.9, 0.1]}, "between 0 and 0.666667"),
-        ({"bandwidth": [0.0, 0.1, 0.1]}, "must not be zero"),
+        ({"bandwidth": [0.0, 0.1, 0.1]}, "bandwidth of column .* must be above 0, got 0.0"),
+        ({"bandwidth": [-1.0, 0.1, 0.1]}, "bandwidth of column .* must be above 0, got -1.0"),
         ({"missing": "drop"}, "missing must be one of 'refuse', 'ignore'"),
     ],
 )

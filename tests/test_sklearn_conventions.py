@@ -238,7 +238,7 @@ def test_engine_and_tol_are_passed_on(engine, monkeypatch):
 def test_fitted_attributes():
     two, labels = np.column_stack([Y, -Y]), np.where(Y > 0, "up", "down")
     weight = np.arange(1, 41, dtype=np.int16)
-    model = NadarayaWatsonRegressor(bandwidth=-2).fit(X, two, sample_weight=weight)
+    model = NadarayaWatsonRegressor(bandwidth=2).fit(X, two, sample_weight=weight)
     assert np.array_equal(model.key_, X)
     assert np.array_equal(model.value_, two)
     assert (model.bandwidth_, model.w_) == (2.0, 0.5)

@@ -98,7 +98,7 @@ def resolve(
     Parameters
     ----------
     bandwidth : number, (d,) numbers, the name of a rule in ``RULES``, or "plugin", which needs y
-        Numbers are in the units of X and nothing is rescaled. |bandwidth| is what counts; inf ignores a feature.
+        Numbers are in the units of X and nothing is rescaled. They are above 0; inf ignores a feature.
     X : (n, d), kernel : a name of ``regard.scores.KERNELS``, sample_weight : (n,)
         What the rules look at; plain numbers do not look at them.
 
@@ -106,7 +106,7 @@ def resolve(
     -------
     Width(bandwidth, w). *Cost*: O(d), or that of the rule.
 
-    >>> resolve(-2.0, [[0.0], [1.0]])[:2]
+    >>> resolve(2.0, [[0.0], [1.0]])[:2]
     (2.0, 0.5)
     """
     accepted = (
@@ -126,7 +126,9 @@ def resolve(
         given = np.empty(0, object)
     if given.dtype.kind not in "fiu" or given.ndim > 1:
         raise TypeError(f"bandwidth must be {accepted}, got {bandwidth!r}")
-    h = np.abs(given.astype(np.float64))
+    h = given.astype(np.float64)
+    if (h < 0.0).any():
+        raise ValueError(f"bandwidth must be above 0, or inf to ignore a feature; got {bandwidth!r}")
     if np.isnan(h).any() or (h == 0.0).any():
         raise ValueError(
             f"bandwidth must be finite and not zero, or inf to ignore a feature; got {bandwidth!r} "

@@ -121,9 +121,9 @@ def _loss(rows: Rows, whole: Summary, classes: int, width: int) -> SquaredError 
     if classes:
         return LogLoss(np.zeros((0, classes)), mean, whole.total)
     ends = rows.value_bounds
-    largest = np.maximum(np.abs(ends.high - mean), np.abs(ends.low - mean))
-    scale = np.where(largest > 1e-14 * np.abs(mean), np.sqrt(squares / whole.total), 1.0)
-    return SquaredError(np.zeros((0, len(mean))), mean, scale)
+    varies = ends.low < ends.high
+    scale = np.where(varies, np.sqrt(squares / whole.total), 1.0)
+    return SquaredError(np.zeros((0, len(mean))), np.where(varies, mean, ends.low), scale)
 
 
 def counted(block: Block, units: Units) -> tuple[Array, Array, Array]:

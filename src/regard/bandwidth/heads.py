@@ -37,6 +37,9 @@ FEW, SOME, MOST = 500, 2000, 8000
 FEW_STEPS, STEPS, FULL_STEPS, LAST_STEPS = 12, 40, 80, 15
 # A walk ends when a step improves the logarithm of the criterion by less: where rows are many, and where they are few.
 ENOUGH, LITTLE = 3e-4, 1e-7
+# Rows, repetitions counted, that a full matrix must have for each of its numbers; with fewer one w per feature stands
+# in for it (docs/decisions/0020).
+ROWS_PER_PARAMETER = 4.0
 # Price of turning away from the features' own axes, over the number of rows looked at.
 TURN_PRICE = 30.0
 # Share of its attention that a row may lose while walking.
@@ -120,7 +123,7 @@ def learn_heads(X: Array, y: Array, *, seed: int = 0, progress: Progress | None 
     *Cost*: some hundred evaluations of O(min(n, 2,000)·n·d²), and one of O(n²·d²) per head.
     """
     first = Objective.of(X, y, **options)
-    trail = HeadTrail(progress, _planned(len(first.rows)))
+    trail = HeadTrail(progress, _planned(first))
     scaling = Scaling.of(first.key, first.counts)
     heads: list[Head] = []
     answers: list[Array] = []
@@ -146,12 +149,15 @@ def learn_heads(X: Array, y: Array, *, seed: int = 0, progress: Progress | None 
     return Heads(mixed, scaling, answer, first.score(answer), search)
 
 
-def _planned(n: int) -> float:
+def _planned(objective: Objective) -> float:
     """Rows looked at by all iterations of all walks."""
+    n, full = len(objective.rows), _carries_full(objective, int((objective.spread > 0.0).sum()))
     few, some, most = (min(n, size) if n > SOME else n for size in (FEW, SOME, MOST))
     start = len(STARTS) * FEW_STEPS * few + STEPS * some
     last = LAST_STEPS * most * (n > SOME)
-    return float(sum(start + ("full" in metrics) * FULL_STEPS * some + len(metrics) * last for _, metrics in SCALINGS))
+    return float(
+        sum(start + (full and "full" in metrics) * FULL_STEPS * some + len(metrics) * last for _, metrics in SCALINGS)
+    )
 
 
 def _walks(objective: Objective, metrics: tuple[str, ...], seed: int, trail: HeadTrail) -> list[tuple[Shape, Place]]:
@@ -169,13 +175,19 @@ def _walks(objective: Objective, metrics: tuple[str, ...], seed: int, trail: Hea
     starts = [walk(few, shape, shape.start(level), ridge, FEW_STEPS) for level, ridge in STARTS]
     best = min(starts, key=lambda place: place.value)
     walked = walk(some, shape, best.parameters, best.ridge, STEPS)
-    full, parameters = shape.turned(walked.parameters)
-    found = [(shape, walked)] if shape.size == 1 or "feature" in metrics else []
-    if shape.size > 1 and "full" in metrics:
+    carried = _carries_full(objective, shape.size)
+    found = [(shape, walked)] if not carried or "feature" in metrics else []
+    if carried and "full" in metrics:
+        full, parameters = shape.turned(walked.parameters)
         found.append((full, walk(some, full, parameters, walked.ridge, FULL_STEPS)))
     if n <= SOME:
         return found
     return [(shape, walk(most, shape, place.parameters, place.ridge, LAST_STEPS)) for shape, place in found]
+
+
+def _carries_full(objective: Objective, width: int) -> bool:
+    """Whether there are rows enough for a matrix of so many features."""
+    return width > 1 and ROWS_PER_PARAMETER * width**2 <= objective.size
 
 
 def walk_head(

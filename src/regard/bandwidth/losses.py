@@ -45,15 +45,16 @@ class SquaredError:
     def of(cls, y: Array, counts: Array) -> SquaredError:
         y = y[:, None] if y.ndim == 1 else y
         share = counts / counts.sum()
+        # A mean is rounded: its own error is the mean of what it leaves, and equal numbers are known by being equal.
+        varies = y.min(axis=0) < y.max(axis=0)
         centre = share @ y
         deviation = y - centre
+        rounded = share @ deviation
+        centre, deviation = centre + rounded, np.where(varies, deviation - rounded, 0.0)
         largest = np.abs(deviation).max(axis=0, initial=0.0)
         unit = np.where(largest > 0.0, largest, 1.0)
-        scale = unit * np.sqrt(share @ (deviation / unit) ** 2)
-        # A mean is rounded: what is left of equal numbers is nothing.
-        varies = largest > 1e-14 * np.abs(centre)
-        scale = np.where(varies, scale, 1.0)
-        return cls(np.where(varies, deviation / scale, 0.0), centre, scale)
+        scale = np.where(varies, unit * np.sqrt(share @ (deviation / unit) ** 2), 1.0)
+        return cls(deviation / scale, centre, scale)
 
     def __call__(self, answer: Array, rows: Array, counts: Array) -> Loss:
         """Loss of answers (Q, P) for the rows (Q,) that count (Q,) times each."""
@@ -128,6 +129,16 @@ def corner_of(columns: Array) -> Array:
     return np.asarray(CORNER * np.where(spread > 0.0, spread, 1.0))
 
 
+def as_probabilities(shares: Array) -> Array:
+    """Shares of attention (n, C), rounded, as probabilities: none below 0 or above 1, rows sum to 1; NaN stays.
+
+    >>> as_probabilities(np.array([[1.0000000000000002, -1e-17]])).tolist()
+    [[1.0, 0.0]]
+    """
+    positive = np.maximum(shares, 0.0)
+    return np.asarray(positive / positive.sum(axis=1, keepdims=True))
+
+
 @dataclass(frozen=True, eq=False)
 class LogLoss:
     """Mean −log of the probability given to the right class, after a pinch of the class frequencies.
@@ -158,7 +169,7 @@ class LogLoss:
         return replace(self, columns=self.columns[rows], size=float(len(rows)))
 
     def in_units_of_y(self, answer: Array) -> Array:
-        return answer
+        return as_probabilities(answer)
 
     def from_units_of_y(self, answer: Array) -> Array:
         return answer

@@ -268,7 +268,9 @@ class Objective:
     def _problem(self, score: Radial) -> Problem:
         exclude = (self.labels[self.rows], self.labels) if self.criterion == "loo" else None
         query = self.key[self.rows]
-        options: dict[str, Any] = {"sample_weight": self.weight, "exclude": exclude, "tol": self.tol}
+        # Who names an engine that is never exact gets what ``pool`` would give.
+        tol = self.tol if self.tol or self.engine != "spectral" else None
+        options: dict[str, Any] = {"sample_weight": self.weight, "exclude": exclude, "tol": tol}
         problem = build(query, self.key, self.loss.columns.astype(self.key.dtype), score, **options)
         return replace(problem, rough=self.key.dtype == np.float32)
 
@@ -321,30 +323,31 @@ class Objective:
 
     def _penalised(self, local: Local, loss: Loss) -> tuple[float, Array, Array]:
         """Value, its gradient by the answers, and by left₀/mass·exp(−peak)."""
-        share = self.counts / self.counts.sum()
+        n, counts = self.size, self.counts[self.rows]
+        # Of some of the rows: what they count is raised to n.
+        counts = counts * (n / counts.sum())
         mass = np.where(local.partial.mass > 0.0, local.partial.mass, 1.0)
         own = np.ones(len(mass))
         if self.weight is not None:
             relative, _, shift = relative_weights(self.weight.astype(np.float64))
             # Each copy is a row of its own.
-            own = np.full(len(mass), np.exp(-shift)) if counts_repetitions(self.weight) else relative
+            own = np.full(len(mass), np.exp(-shift)) if counts_repetitions(self.weight) else relative[self.rows]
         leverage = (
             own * np.exp(-np.where(local.partial.mass > 0.0, local.partial.peak, 0.0)) / mass * local.fit.left[:, 0]
         )
-        n = self.size
-        freedom = float(self.counts @ leverage)
+        freedom = float(counts @ leverage)
         if self.criterion == "gcv":
             room = 1.0 - freedom / n
             # Rows that only see themselves have no error at all: beyond half, the criterion rewards them.
             if room < 0.5:
                 return np.inf, loss.gradient, np.zeros(len(mass))
-            return loss.value / room**2, loss.gradient / room**2, 2.0 * loss.value / room**3 * share * own
+            return loss.value / room**2, loss.gradient / room**2, 2.0 * loss.value / room**3 * (counts / n) * own
         room = 1.0 - (freedom + 2.0) / n
         if room <= 0.0 or loss.value <= 0.0:
             return (np.inf if room <= 0.0 else -np.inf), loss.gradient, np.zeros(len(mass))
         value = np.log(loss.value) + (1.0 + freedom / n) / room
         by_freedom = (1.0 / room + (1.0 + freedom / n) / room**2) / n
-        return float(value), loss.gradient / loss.value, by_freedom * self.counts * own
+        return float(value), loss.gradient / loss.value, by_freedom * counts * own
 
 
 def staying(mass: Array, columns: Array, width: int, degree: int) -> Partial:

@@ -53,7 +53,8 @@ def plugin(X: ArrayLike, y: ArrayLike, *, kernel: str = "gaussian", sample_weigh
     unit = 2.0 * (rows[:, varying] - low[varying]) / span[varying] - 1.0  # [−1, 1]
     design = np.concatenate([np.ones((len(rows), 1)), *(unit**power for power in range(1, DEGREE + 1))], axis=1)
     root = np.sqrt(counts)[:, None]
-    scale = np.sqrt(np.maximum(counts / n @ (target - counts / n @ target) ** 2, 1e-300))
+    target = target - counts / n @ target
+    scale = np.sqrt(np.maximum(counts / n @ target**2, 1e-300))
     coefficients = np.linalg.lstsq(design * root, target / scale * root, rcond=None)[0]
     noise = float((counts @ (target / scale - design @ coefficients) ** 2).mean() / max(n - terms, 1.0))
     by_power = coefficients[1:].reshape(DEGREE, len(varying), -1)

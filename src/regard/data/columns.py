@@ -117,10 +117,9 @@ class Part(NamedTuple):
                 rho = bandwidth / (others * (1.0 - bandwidth)) if bandwidth < 1.0 else 1.0
             rho = min(rho, 1.0)
             return EXACT if rho <= exp(-(EXACT**2)) else sqrt(-log(rho) * (1.0 if self.kernel in UNORDERED else 2.0))
-        size = abs(bandwidth)
-        if not size > 0.0:
-            raise ValueError(f"bandwidth of column {self.names[0]!r} must not be zero, got {bandwidth!r}")
-        return 1.0 / size
+        if not bandwidth > 0.0:
+            raise ValueError(f"bandwidth of column {self.names[0]!r} must be above 0, got {bandwidth!r}")
+        return 1.0 / bandwidth
 
     def bandwidth_of(self, w: float) -> float:
         """The inverse of ``w_of``."""

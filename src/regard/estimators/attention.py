@@ -175,18 +175,17 @@ class AttentionRegressor(LearnedScore):
     def _look_back(self, table: Distinct, left_out: LeftOut, target: SquaredError) -> None:
         """Every training row as the others answer it."""
         place = self._placed(table.key)
-        columns = table.value.astype(np.float64).reshape(len(place), -1)
         answer, _ = pool(
             self._as_queries(place),
             place[left_out.key],
-            columns[left_out.key],
+            target.columns[left_out.key],
             self.attention_score_,
             sample_weight=left_out.key_weight,
             exclude=(left_out.label, left_out.key_label),
             engine=self._engine,
         )
-        loss = target(target.from_units_of_y(answer), np.arange(len(place)), left_out.counts).value
-        answers = spread_out(answer, table.place)
+        loss = target(answer, np.arange(len(place)), left_out.counts).value
+        answers = spread_out(target.in_units_of_y(answer), table.place)
         self.loo_predictions_ = answers[:, 0] if self.value_.ndim == 1 else answers
         self.loo_score_ = 1.0 - loss
 

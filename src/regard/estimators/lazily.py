@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from regard.bandwidth.losses import as_probabilities
 from regard.chunks.pooling import as_array
 from regard.chunks.rows import Block, Rows, examined, rows_of
 from regard.chunks.states import Look, pairs_in_reach, states
@@ -105,16 +106,18 @@ def _told(model: Any, queries: Rows, method: str) -> list[Any]:
     """Rows on a cluster: answers to every block, as ``method`` gives them."""
     task = tasks_of("answer", _as_method)
     classes = getattr(model, "classes_", None) if method == "predict" else None
-    return [task((at,), one, model.empty, classes) for at, one in enumerate(_answers(model, queries))]
+    return [task((at,), one, model.empty, method, classes) for at, one in enumerate(_answers(model, queries))]
 
 
-def _as_method(found: Answered, empty: str, classes: Array | None) -> Array:
+def _as_method(found: Answered, empty: str, method: str, classes: Array | None) -> Array:
     count = int(found.nobody.sum())
     if count and (empty == "raise" or (empty == "nan" and classes is not None)):
         raise ValueError(
             f"{count} of {len(found.nobody)} rows of a chunk of X have no training row within the bandwidth; widen "
             f"bandwidth, or choose another empty= than {empty!r}"
         )
+    if method == "predict_proba":
+        return as_probabilities(found.output)
     return found.output if classes is None else np.asarray(classes[found.output.argmax(axis=1)])
 
 

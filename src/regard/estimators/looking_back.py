@@ -19,8 +19,9 @@ from regard.pooling import pool
 
 # How bandwidths are learned where learning can go on without a row.
 USUAL = {"bandwidth": "loo", "optimizer": "lbfgs", "loss": "squared"}
-# Residuals below this share of the largest |y| are what rounding leaves of an exact fit.
-ROUNDING = 1e-13
+# Residuals below this share of the range of y, or so many times as far as its numbers are apart, are what rounding
+# leaves of an exact fit.
+ROUNDING, ROUNDINGS = 1e-13, 2.0
 
 
 class LookingBack(KeyPoolingRegressor):
@@ -104,8 +105,10 @@ class LookingBack(KeyPoolingRegressor):
             table.weight is None or table.weight[0] < 2 or not counts_repetitions(table.weight)
         ):
             raise ValueError("residuals leave rows out and need two of them; this model has 1 training row")
-        residual = as_columns(table.value) - self._left_out(table)
-        residual[np.abs(residual) <= ROUNDING * np.abs(as_columns(table.value)).max(axis=0)] = 0.0
+        value = as_columns(table.value)
+        residual = value - self._left_out(table)
+        rounded = ROUNDING * np.ptp(value, axis=0) + ROUNDINGS * np.spacing(np.abs(value).max(axis=0))
+        residual[np.abs(residual) <= rounded] = 0.0
         told = np.flatnonzero(~np.isnan(residual).any(axis=1))
         weight = None if table.weight is None else table.weight[told]
         seen = table.key[told].astype(np.float64)
@@ -124,16 +127,21 @@ class LookingBack(KeyPoolingRegressor):
         looks_of = getattr(self, "_looks", None) or getattr(self, "_look", None)
         if looks_of is None:
             left = LeftOut.of(table)
-            value = as_columns(table.value)[left.key]
-            return pool(
-                table.key.astype(np.float64),
-                table.key[left.key].astype(np.float64),
-                value,
-                self.attention_score_,
-                sample_weight=left.key_weight,
-                exclude=(left.label, left.key_label),
-                engine=self._engine,
-            ).output
+            # About their mean: sums of numbers far from 0 are rounded coarsely.
+            value = as_columns(table.value)
+            centre = value.mean(axis=0)
+            return (
+                centre
+                + pool(
+                    table.key.astype(np.float64),
+                    table.key[left.key].astype(np.float64),
+                    (value - centre)[left.key],
+                    self.attention_score_,
+                    sample_weight=left.key_weight,
+                    exclude=(left.label, left.key_label),
+                    engine=self._engine,
+                ).output
+            )
         # Steps down the same criterion; the notes' recipe and other criteria end elsewhere.
         walked = tuple(getattr(self, name, usual) for name, usual in USUAL.items())
         relearn = hasattr(self, "search_") and 2 < len(table.key) <= MANY and walked == tuple(USUAL.values())

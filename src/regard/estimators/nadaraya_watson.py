@@ -34,7 +34,7 @@ class NadarayaWatsonRegressor(UncertainRegressor, LearningRegressor, AppendingRe
         that the units of X do not matter; the result is in the units of X.
         "adaptive" gives every row a bandwidth of its own, the distance to its k-th nearest training row (eight widths
         per doubling): wide where rows are sparse, narrow where they are dense. k is learned as "loo" learns.
-        Numbers are in the units of X: nothing is rescaled. |bandwidth| is what counts, and inf ignores a feature.
+        Numbers are in the units of X and above 0: nothing is rescaled, and inf ignores a feature.
         Rules give one number per feature, widened so that all kernels smooth alike; a constant feature is ignored.
         See ``regard.bandwidth.rules``.
     metric : "feature" learns one w per feature, "scalar" one for all, "full" a matrix (d, d).

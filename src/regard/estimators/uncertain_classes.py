@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from regard.bandwidth.distinct import distinct, spread_out
+from regard.bandwidth.losses import as_probabilities
 from regard.estimators.base import Array
 from regard.estimators.learning import LearningClassifier
 from regard.inference.calibration import Calibration, learn_calibration, set_bound
@@ -61,7 +62,7 @@ class UncertainClassifier(LearningClassifier):
         if not isinstance(self.calibrate, bool | np.bool_):
             raise TypeError(f"calibrate must be True or False, got {self.calibrate!r}")
         if not self.calibrate:
-            return probability
+            return as_probabilities(probability)
         return self._calibration()(probability.astype(np.float64)).astype(probability.dtype)
 
     def _calibration(self) -> Calibration:
@@ -81,7 +82,7 @@ class UncertainClassifier(LearningClassifier):
             told = self.left_out_probabilities_
         seen = ~np.isnan(told).any(axis=1)
         weight = None if self.sample_weight_ is None else self.sample_weight_[seen]
-        return np.clip(told[seen], 0.0, 1.0), self.value_[seen], row_counts(weight, int(seen.sum()))
+        return as_probabilities(told[seen]), self.value_[seen], row_counts(weight, int(seen.sum()))
 
     def _answered(self) -> Array:
         table = distinct(self.key_, self.value_, self.sample_weight_)
@@ -92,4 +93,4 @@ class UncertainClassifier(LearningClassifier):
         found = looks()[0] if looks is not None else [model._look("left-out probabilities")]  # type: ignore[attr-defined]
         neighbours = getattr(self, "neighbours_", None)
         answer = left_out_answers(found) if neighbours is None else adaptive_answers(found[0], neighbours)
-        return spread_out(answer, table.place)
+        return spread_out(as_probabilities(answer), table.place)

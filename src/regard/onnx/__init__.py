@@ -107,7 +107,8 @@ def _made(model: Any) -> Any:
     if hasattr(model, "classes_"):
         classes = _classes(model)
         found = answer(model, query, np.eye(len(classes))[model.value_])
-        probability = (_calibrated(model, found.output) if model.calibrate else found.output).cast(dtype)
+        shares = found.output / found.output.sum(1)
+        probability = (_calibrated(model, shares) if model.calibrate else shares).cast(dtype)
         label = graph.constant(classes).take(probability.of("ArgMax", axis=1, keepdims=0), 0)
         graph.output("label", label, classes.dtype, ["n"], "(n,): the most probable class")
         graph.output("probabilities", probability, dtype, ["n", len(classes)], "(n, classes): rows sum to 1")
