@@ -16,6 +16,7 @@ import io
 import json
 import math
 import os
+import re
 import struct
 import zipfile
 from collections.abc import Mapping
@@ -33,6 +34,13 @@ _DESCRIPTION = "model.json"
 _SEAL = b"sha256:"
 _HEX = 64
 _BLOCK = 1 << 20
+# What numpy writes before an array, version 1.0, and nothing else: a header is matched, never evaluated.
+_MAGIC = b"\x93NUMPY\x01\x00"
+_HEADER = re.compile(
+    r"\{'descr': '([^']{1,20})', 'fortran_order': (True|False), 'shape': \(((?:-?\d{1,19}, ?)*(?:-?\d{1,19})?)\),? ?\} *\n",
+    re.ASCII,
+)
+_DTYPE = re.compile(f"[<>|][{ARRAY_KINDS}][0-9]{{1,9}}")
 
 
 class Kind(NamedTuple):
@@ -220,14 +228,21 @@ class _Header(NamedTuple):
 
 def _header(stream: _Hashing, info: zipfile.ZipInfo, path: PathLike, kind: Kind) -> _Header:
     """What a .npy member says of itself, found to be as long as it says."""
-    if np.lib.format.read_magic(stream) != (1, 0):  # type: ignore[arg-type]
+    first = stream.read(len(_MAGIC) + 2)
+    text = stream.read(int.from_bytes(first[len(_MAGIC) :], "little"))
+    found = _HEADER.fullmatch(text.decode("latin-1"))
+    if first[: len(_MAGIC)] != _MAGIC or found is None:
         raise kind.damaged(path, f"{info.filename} has an unknown header")
-    shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)  # type: ignore[arg-type]
-    if dtype.kind not in ARRAY_KINDS or not dtype.itemsize or min(shape, default=0) < 0:
-        raise kind.damaged(path, f"{info.filename} has dtype {dtype} and shape {shape}")
+    descr, order, sizes = found.groups()
+    shape = tuple(int(size) for size in sizes.split(",") if size.strip())
+    known = _DTYPE.fullmatch(descr) is not None
+    if not known or min(shape, default=0) < 0 or not np.dtype(descr).itemsize:
+        told = "object" if descr == "|O" else descr
+        raise kind.damaged(path, f"{info.filename} has dtype {told} and shape {shape}")
+    dtype = np.dtype(descr)
     if math.prod(shape) * dtype.itemsize != info.file_size - stream.count:
         raise kind.damaged(path, f"{info.filename} is not as long as its shape {shape} says")
-    return _Header(shape, "F" if fortran else "C", dtype)
+    return _Header(shape, "F" if order == "True" else "C", dtype)
 
 
 def _mapped_array(
