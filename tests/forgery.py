@@ -24,10 +24,12 @@ def archive(members: dict[str, bytes], compression: int = zipfile.ZIP_STORED) ->
 
 
 def forged(content: bytes, change: Any = lambda described: None, **arrays: bytes) -> bytes:
-    """A model file with its description changed, some arrays replaced, and every checksum right."""
+    """A model file with its description changed, some arrays (of ``fitted``, or by their whole
+    name) replaced, and every checksum right."""
     with zipfile.ZipFile(io.BytesIO(content)) as old:
         members = {name: old.read(name) for name in old.namelist()}
-    members |= {f"fitted/{name}.npy": data for name, data in arrays.items()}
+    places = {name: name if name in members else f"fitted/{name}.npy" for name in arrays}
+    members |= {places[name]: data for name, data in arrays.items()}
     described = json.loads(members["model.json"])
     for name in described["members"]:
         data = members[name]

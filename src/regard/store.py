@@ -1,7 +1,7 @@
 """Save and load: one versioned, checksummed file per model (``data.sealed``), and nothing in it is ever executed.
 
 Parameters are those of ``get_params``; fitted attributes are the public ones that end in ``_``. Loading makes a fresh
-estimator of a listed kind and sets them.
+estimator of a listed kind and sets them, once ``estimators.layout`` has found that they fit each other.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _KIND = Kind(
     "regard-model",
     1,
     "regard model",
-    {"kind": object, "parameters": dict, "fitted": dict, "metadata": dict, "regard": str},
+    {"kind": object, "parameters": dict, "fitted": dict, "sizes": dict, "metadata": dict, "regard": str},
     StoreError,
 )
 
@@ -135,14 +135,19 @@ def _describe(model: Any, metadata: Mapping[str, Any], *, single: bool) -> tuple
 
         if (shelves := shelved(model, *(fitted[name] for name in ("key_", "value_", "sample_weight_")))) is not None:
             fitted[_SHELVES] = shelves
+    parameters = getattr(model, "_plain_params", model.get_params)(deep=False)
     packer = Packer(RECORDS, StoreError)
     description = {
         "regard": import_module("regard").__version__,
         "kind": kind,
-        "parameters": packer.named("parameters", getattr(model, "_plain_params", model.get_params)(deep=False)),
+        "parameters": packer.named("parameters", parameters),
         "fitted": packer.named("fitted", fitted),
         "metadata": packer.pack("metadata", dict(metadata)),
     }
+    try:
+        description["sizes"] = _layout().sizes_of(kind, parameters, fitted)
+    except ValueError as reason:
+        raise StoreError(f"this {kind} is not as fit left it: {reason}") from None
     return description, packer.arrays
 
 
@@ -165,26 +170,35 @@ def _made(sealed: Sealed, path: PathLike, embed: Any, *, mapped: bool) -> Saved:
         unpack = Unpacker(arrays, RECORDS)
         parameters, fitted = unpack.named(description["parameters"]), unpack.named(description["fitted"])
         metadata = unpack.unpack(description["metadata"])
-        shelves = fitted.pop(_SHELVES, None)
+        shelves = fitted.get(_SHELVES)
         model = _resolve(description["kind"])(**parameters)
         for name, value in fitted.items():
             if not (name.isidentifier() and name.endswith("_") and name[0] != "_"):
                 raise ValueError(f"{name!r} is no name of a fitted attribute")
-            setattr(model, name, value)
+            if name != _SHELVES:
+                setattr(model, name, value)
         if mapped and shelves is not None:
             from regard.estimators.shelved import put_up
 
             put_up(model, shelves)
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as reason:
+        _layout().sizes_of(description["kind"], parameters, fitted, description["sizes"])
+        if not mapped:
+            _layout().check_classes(fitted)
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as reason:
         raise _KIND.damaged(path, f"{type(reason).__name__}: {reason}") from None
     try:
         if hasattr(model, "_rebuild"):
             model._rebuild(embed)
         elif embed is not None:
             raise ValueError(f"embed is for an AttentionRegressor, and this is a {description['kind']}")
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as reason:
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as reason:
         raise StoreError(f"{path}: {reason}") from None
     return Saved(model, metadata, str(description["regard"]))
+
+
+def _layout() -> Any:
+    # It comes with sklearn, which takes its time: only where a model is saved or made.
+    return import_module("regard.estimators.layout")
 
 
 def _resolve(kind: str) -> Any:

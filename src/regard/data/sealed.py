@@ -36,8 +36,10 @@ _HEX = 64
 _BLOCK = 1 << 20
 # What numpy writes before an array, version 1.0, and nothing else: a header is matched, never evaluated.
 _MAGIC = b"\x93NUMPY\x01\x00"
+_SIZE = r"-?\d{1,19}"
 _HEADER = re.compile(
-    r"\{'descr': '([^']{1,20})', 'fortran_order': (True|False), 'shape': \(((?:-?\d{1,19}, ?)*(?:-?\d{1,19})?)\),? ?\} *\n",
+    r"\{'descr': '([^']{1,20})', 'fortran_order': (True|False), "
+    rf"'shape': \(((?:{_SIZE}, ?)*(?:{_SIZE})?)\),? ?\}} *\n",
     re.ASCII,
 )
 _DTYPE = re.compile(f"[<>|][{ARRAY_KINDS}][0-9]{{1,9}}")
