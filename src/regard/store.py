@@ -101,7 +101,8 @@ def load(path: PathLike, *, embed: Any = None, mapped: bool = False) -> Any:
     """The estimator that ``save`` wrote; it predicts the same to the last bit.
 
     mapped : leave the arrays in the file and read them when they are needed: a large model is there at once, and
-        processes that map the same file share its memory. The file must stay as it is; its checksum is not verified.
+        processes that map the same file share its memory. Its checksum is not verified. The file must stay as it is:
+        one that was cut short or written to is refused by the next call, but during a call that cannot be caught.
         ``predict`` and ``predict_proba`` of a large model read the rows that can show in the answers, or all of them
         where that is most; answers differ from those of the model in memory by rounding.
     embed : for an ``AttentionRegressor`` whose module is of a class of your own, one made in the same way.
@@ -120,6 +121,7 @@ def _describe(model: Any, metadata: Mapping[str, Any], *, single: bool) -> tuple
     kind = type(model).__name__
     if kind not in KINDS or type(model) is not _resolve(kind):
         raise StoreError(f"model must be one of {', '.join(KINDS)} of regard, got {type(model).__qualname__}")
+    import_module("regard.estimators.mapped").check_file(model)
     if hasattr(model, "_rows"):
         from regard.estimators.clustered import brought_here
 
@@ -163,7 +165,7 @@ def _single(name: str, array: Array) -> Array:
 
 
 def _made(sealed: Sealed, path: PathLike, embed: Any, *, mapped: bool) -> Saved:
-    description, arrays = sealed
+    description, arrays, file = sealed
     if description["kind"] not in KINDS:
         raise StoreError(f"{path}: holds a {str(description['kind'])[:60]!r}; only {', '.join(KINDS)} are loaded")
     try:
@@ -177,6 +179,8 @@ def _made(sealed: Sealed, path: PathLike, embed: Any, *, mapped: bool) -> Saved:
                 raise ValueError(f"{name!r} is no name of a fitted attribute")
             if name != _SHELVES:
                 setattr(model, name, value)
+        if file is not None:
+            model._file = file
         if mapped and shelves is not None:
             from regard.estimators.shelved import put_up
 

@@ -15,6 +15,7 @@ import hashlib
 import io
 import json
 import math
+import mmap
 import os
 import re
 import struct
@@ -58,11 +59,40 @@ class Kind(NamedTuple):
         return self.error(f"{path}: is damaged or was not written by regard ({reason[:200]})")
 
 
+class MappedFile:
+    """A file whose arrays are read when they are needed, and how it was when it was mapped."""
+
+    def __init__(self, file: BinaryIO, path: PathLike, kind: Kind) -> None:
+        self._path, self._kind = os.path.abspath(path), kind
+        self._then = os.fstat(file.fileno())
+        # It has a descriptor of its own, and so knows the file whatever becomes of its name.
+        self._map = mmap.mmap(file.fileno(), 1, access=mmap.ACCESS_READ)
+
+    def check(self) -> None:
+        """Refuse a file that was cut short or written to: reading beyond its end would kill the process."""
+        then, size = self._then, self._map.size()
+        if size < then.st_size:
+            raise self._kind.error(
+                f"{self._path}: was cut from {then.st_size:,} to {size:,} bytes after it was mapped; load it again"
+            )
+        try:
+            now = os.stat(self._path)
+        except OSError:
+            return  # the name is gone, and the file is still there for those who have it
+        if (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino) and now.st_mtime_ns != then.st_mtime_ns:
+            raise self._kind.error(f"{self._path}: was written to after it was mapped; load it again")
+
+    def __reduce__(self) -> Any:
+        # A copy in a pickle has its arrays with it, and no file.
+        return type(None), ()
+
+
 class Sealed(NamedTuple):
     """What a sealed file holds."""
 
     description: dict[str, Any]
     arrays: dict[str, Array]
+    file: MappedFile | None  # where the arrays are still in it
 
 
 def write_sealed(
@@ -195,7 +225,7 @@ def _read(archive: zipfile.ZipFile, mapped: BinaryIO | None, size: int, path: Pa
         arrays = {name: _read_array(archive, members[name], listed[name], path, kind) for name in listed}
     else:
         arrays = {name: _mapped_array(archive, members[name], listed[name], mapped, path, kind) for name in listed}
-    return Sealed(description, arrays)
+    return Sealed(description, arrays, None if mapped is None else MappedFile(mapped, path, kind))
 
 
 def _description(archive: zipfile.ZipFile, members: Mapping[str, Any], path: PathLike, kind: Kind) -> dict[str, Any]:

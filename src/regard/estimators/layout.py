@@ -171,10 +171,10 @@ def sizes_of(
         raise ValueError(f"{missing[0]} is missing, and a {kind} needs it")
     table, known = _table(kind, parameters, fitted), _known(fitted)
     sizes: Sizes = {}
-    leaves = [*_leaves("", "", fitted), *_leaves("parameters", "parameters", parameters)]
+    found = [*leaves(fitted), *leaves(parameters, "parameters", "parameters")]
     # In the order of the table, so that sizes are those of the rows first.
     order = {pattern: number for number, pattern in enumerate(table)}
-    for path, pattern, value in sorted(leaves, key=lambda leaf: order.get(leaf[1], len(order))):
+    for path, pattern, value in sorted(found, key=lambda leaf: order.get(leaf[1], len(order))):
         held = table.get(path, table.get(pattern))
         if held is None:
             # Modules and attributes of one's own: as they were saved, and nothing else is known of them.
@@ -279,7 +279,7 @@ def _known(fitted: Mapping[str, Any]) -> dict[str, int]:
     return known
 
 
-def _leaves(path: str, pattern: str, value: Any) -> Iterator[tuple[str, str, Any]]:
+def leaves(value: Any, path: str = "", pattern: str = "") -> Iterator[tuple[str, str, Any]]:
     """Every value inside of another that is no tuple or dict, and the tuples, with where it is."""
     if isinstance(value, Mapping):
         named: list[tuple[str, Any]] = [(str(name), inner) for name, inner in value.items()]
@@ -288,7 +288,7 @@ def _leaves(path: str, pattern: str, value: Any) -> Iterator[tuple[str, str, Any
     else:
         yield path, pattern, value
         for number, inner in enumerate(value if isinstance(value, tuple | list) else ()):
-            yield from _leaves(f"{path}[{number}]", f"{pattern}[]", inner)
+            yield from leaves(inner, f"{path}[{number}]", f"{pattern}[]")
         return
     for name, inner in named:
-        yield from _leaves(f"{path}.{name}".removeprefix("."), f"{pattern}.{name}".removeprefix("."), inner)
+        yield from leaves(inner, f"{path}.{name}".removeprefix("."), f"{pattern}.{name}".removeprefix("."))
