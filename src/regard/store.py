@@ -1,7 +1,7 @@
 """Save and load: one versioned, checksummed file per model (``data.sealed``), and nothing in it is ever executed.
 
 Parameters are those of ``get_params``; fitted attributes are the public ones that end in ``_``. Loading makes a fresh
-estimator of a listed kind and sets them.
+estimator of a listed kind and sets them, once ``estimators.layout`` has found that they fit each other.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _KIND = Kind(
     "regard-model",
     1,
     "regard model",
-    {"kind": object, "parameters": dict, "fitted": dict, "metadata": dict, "regard": str},
+    {"kind": object, "parameters": dict, "fitted": dict, "sizes": dict, "metadata": dict, "regard": str},
     StoreError,
 )
 
@@ -101,7 +101,8 @@ def load(path: PathLike, *, embed: Any = None, mapped: bool = False) -> Any:
     """The estimator that ``save`` wrote; it predicts the same to the last bit.
 
     mapped : leave the arrays in the file and read them when they are needed: a large model is there at once, and
-        processes that map the same file share its memory. The file must stay as it is; its checksum is not verified.
+        processes that map the same file share its memory. Its checksum is not verified. The file must stay as it is:
+        one that was cut short or written to is refused by the next call, but during a call that cannot be caught.
         ``predict`` and ``predict_proba`` of a large model read the rows that can show in the answers, or all of them
         where that is most; answers differ from those of the model in memory by rounding.
     embed : for an ``AttentionRegressor`` whose module is of a class of your own, one made in the same way.
@@ -120,6 +121,7 @@ def _describe(model: Any, metadata: Mapping[str, Any], *, single: bool) -> tuple
     kind = type(model).__name__
     if kind not in KINDS or type(model) is not _resolve(kind):
         raise StoreError(f"model must be one of {', '.join(KINDS)} of regard, got {type(model).__qualname__}")
+    import_module("regard.estimators.mapped").check_file(model)
     if hasattr(model, "_rows"):
         from regard.estimators.clustered import brought_here
 
@@ -135,14 +137,19 @@ def _describe(model: Any, metadata: Mapping[str, Any], *, single: bool) -> tuple
 
         if (shelves := shelved(model, *(fitted[name] for name in ("key_", "value_", "sample_weight_")))) is not None:
             fitted[_SHELVES] = shelves
+    parameters = getattr(model, "_plain_params", model.get_params)(deep=False)
     packer = Packer(RECORDS, StoreError)
     description = {
         "regard": import_module("regard").__version__,
         "kind": kind,
-        "parameters": packer.named("parameters", getattr(model, "_plain_params", model.get_params)(deep=False)),
+        "parameters": packer.named("parameters", parameters),
         "fitted": packer.named("fitted", fitted),
         "metadata": packer.pack("metadata", dict(metadata)),
     }
+    try:
+        description["sizes"] = _layout().sizes_of(kind, parameters, fitted)
+    except ValueError as reason:
+        raise StoreError(f"this {kind} is not as fit left it: {reason}") from None
     return description, packer.arrays
 
 
@@ -158,33 +165,44 @@ def _single(name: str, array: Array) -> Array:
 
 
 def _made(sealed: Sealed, path: PathLike, embed: Any, *, mapped: bool) -> Saved:
-    description, arrays = sealed
+    description, arrays, file = sealed
     if description["kind"] not in KINDS:
         raise StoreError(f"{path}: holds a {str(description['kind'])[:60]!r}; only {', '.join(KINDS)} are loaded")
     try:
         unpack = Unpacker(arrays, RECORDS)
         parameters, fitted = unpack.named(description["parameters"]), unpack.named(description["fitted"])
         metadata = unpack.unpack(description["metadata"])
-        shelves = fitted.pop(_SHELVES, None)
+        shelves = fitted.get(_SHELVES)
         model = _resolve(description["kind"])(**parameters)
         for name, value in fitted.items():
             if not (name.isidentifier() and name.endswith("_") and name[0] != "_"):
                 raise ValueError(f"{name!r} is no name of a fitted attribute")
-            setattr(model, name, value)
+            if name != _SHELVES:
+                setattr(model, name, value)
+        if file is not None:
+            model._file = file
         if mapped and shelves is not None:
             from regard.estimators.shelved import put_up
 
             put_up(model, shelves)
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as reason:
+        _layout().sizes_of(description["kind"], parameters, fitted, description["sizes"])
+        if not mapped:
+            _layout().check_classes(fitted)
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as reason:
         raise _KIND.damaged(path, f"{type(reason).__name__}: {reason}") from None
     try:
         if hasattr(model, "_rebuild"):
             model._rebuild(embed)
         elif embed is not None:
             raise ValueError(f"embed is for an AttentionRegressor, and this is a {description['kind']}")
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as reason:
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as reason:
         raise StoreError(f"{path}: {reason}") from None
     return Saved(model, metadata, str(description["regard"]))
+
+
+def _layout() -> Any:
+    # It comes with sklearn, which takes its time: only where a model is saved or made.
+    return import_module("regard.estimators.layout")
 
 
 def _resolve(kind: str) -> Any:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import os
 import pickle
 import random
@@ -16,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from forgery import archive, forged, sealed
 from regard import store
 from regard.data import packing
 from regard.data import sealed as sealed_files
@@ -23,34 +22,6 @@ from regard.store import StoreError, load
 
 FULL = bool(os.environ.get("REGARD_SOAK"))
 FLIPS = 20_000 if FULL else 2_000
-
-
-def sealed(content: bytes) -> bytes:
-    """The same file with a seal that fits."""
-    return content[:-64] + hashlib.sha256(content[:-64]).hexdigest().encode()
-
-
-def archive(members: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", compression) as zipped:
-        for name, data in members.items():
-            zipped.writestr(name, data)
-        zipped.comment = b"sha256:" + b"0" * 64
-    return sealed(buffer.getvalue())
-
-
-def forged(content: bytes, change: Any = lambda described: None, **arrays: bytes) -> bytes:
-    """A model file with its description changed, some arrays replaced, and every checksum right."""
-    with zipfile.ZipFile(io.BytesIO(content)) as old:
-        members = {name: old.read(name) for name in old.namelist()}
-    members |= {f"fitted/{name}.npy": data for name, data in arrays.items()}
-    described = json.loads(members["model.json"])
-    for name in described["members"]:
-        digest = hashlib.sha256(members[name]).hexdigest()
-        described["members"][name] = {"sha256": digest, "bytes": len(members[name])}
-    change(described)
-    members["model.json"] = json.dumps(described).encode()
-    return archive(members)
 
 
 def npy(header: dict[str, Any], data: bytes) -> bytes:

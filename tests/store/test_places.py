@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from models import fitted
-from regard.store import StoreError, load, save
+from regard.data import files
+from regard.store import StoreError, load, load_with_metadata, save
 
 
 def test_what_is_there_stays_without_force(path: Path, tmp_path: Path) -> None:
@@ -62,6 +66,53 @@ def test_a_name_taken_meanwhile_is_not_overwritten(path: Path, monkeypatch) -> N
     with pytest.raises(StoreError, match="already exists"):
         save(fitted(), path)
     assert path.read_text() == "precious"
+
+
+def without_links(*_: object, **__: object) -> None:
+    raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_of_many_who_save_to_one_name_one_wins(links: bool, path: Path, monkeypatch) -> None:
+    """All have written their bytes, and found the name free once more, before the first takes it."""
+    count, model, check, mine = 16, fitted(), files.check_output, threading.local()
+    together = threading.Barrier(count)
+
+    def check_together(*given: object) -> None:
+        check(*given)
+        mine.checks = getattr(mine, "checks", 0) + 1
+        if mine.checks <= 2:  # before writing and after; a third finds out who has the name
+            together.wait(60)
+
+    monkeypatch.setattr(files, "check_output", check_together)
+    if not links:
+        monkeypatch.setattr(os, "link", without_links)
+
+    def attempt(number: int) -> str:
+        try:
+            save(model, path, metadata={"number": number})
+        except StoreError as reason:
+            return str(reason)
+        return "saved"
+
+    with ThreadPoolExecutor(count) as pool:
+        told = list(pool.map(attempt, range(count)))
+    assert sorted(told)[:-1] == [f"{path}: already exists; it is replaced only by force (--force, or force=True)"] * (
+        count - 1
+    )
+    assert load_with_metadata(path).metadata == {"number": told.index("saved")}
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_a_name_that_cannot_be_taken_is_left_free(path: Path, monkeypatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "link", without_links)
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(StoreError, match="no space left on device"):
+        save(fitted(), path)
+    assert os.listdir(path.parent) == []
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ Both functions raise the caller's own error class, so that a table's error is a 
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
@@ -14,6 +15,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 PathLike = str | os.PathLike[str]
+
+# What file systems without hard links (FAT, some network and container mounts) answer to os.link.
+_NO_LINKS = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK)
 
 
 def open_regular(path: PathLike, error: type[ValueError]) -> BinaryIO:
@@ -66,9 +70,10 @@ def check_output(path: PathLike, force: bool, error: type[ValueError]) -> None:
 def atomic_write(path: PathLike, *, force: bool, error: type[ValueError]) -> Iterator[BinaryIO]:
     """A file to write to that takes its name only when all of it is safely on the disk.
 
-    The bytes go to a temporary file in the same folder, are synced, and then renamed. On any failure, Ctrl-C
-    included, the temporary file is removed and what was there before stays. A process killed outright leaves
-    what was there before, and at worst a hidden ``.regard-….part`` file beside it.
+    The bytes go to a temporary file in the same folder, are synced, and then get the name in one step: of several
+    writers without ``force`` exactly one gets it, and the others raise. On any failure, Ctrl-C included, the temporary
+    file is removed and what was there before stays. A process killed outright leaves what was there before, and at
+    worst a hidden ``.regard-….part`` file beside it.
     """
     path = Path(path)
     check_output(path, force, error)
@@ -80,9 +85,13 @@ def atomic_write(path: PathLike, *, force: bool, error: type[ValueError]) -> Ite
             yield file
             file.flush()
             os.fsync(file.fileno())
-        # Somebody may have taken the name while we were writing.
+        # The name may have been taken in the meantime.
         check_output(path, force, error)
-        os.replace(part, path)
+        if force:
+            os.replace(part, path)
+        elif not _take_name(part, path):
+            check_output(path, force, error)
+            raise error(f"{path}: was written by another process at the same time; nothing was changed")
     except BaseException as reason:
         with suppress(OSError):
             part.unlink()
@@ -90,6 +99,34 @@ def atomic_write(path: PathLike, *, force: bool, error: type[ValueError]) -> Ite
             raise error(f"{path}: cannot be written ({_words(reason)}); nothing was changed") from None
         raise
     _sync_folder(path.parent)
+
+
+def _take_name(part: Path, path: Path) -> bool:
+    """Give a finished file a name that is free, in one step; False if it is not free.
+
+    A hard link does that. Where the file system has none, the name is claimed by an empty file first, which the
+    finished one then replaces: between these two steps a reader may find it empty.
+    """
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        return False
+    except OSError as reason:
+        if reason.errno not in _NO_LINKS:
+            raise
+    else:
+        part.unlink()
+        return True
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    try:
+        os.replace(part, path)
+    except BaseException:
+        path.unlink()
+        raise
+    return True
 
 
 def _sync_folder(folder: Path) -> None:

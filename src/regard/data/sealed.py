@@ -15,7 +15,9 @@ import hashlib
 import io
 import json
 import math
+import mmap
 import os
+import re
 import struct
 import zipfile
 from collections.abc import Mapping
@@ -33,6 +35,15 @@ _DESCRIPTION = "model.json"
 _SEAL = b"sha256:"
 _HEX = 64
 _BLOCK = 1 << 20
+# What numpy writes before an array, version 1.0, and nothing else: a header is matched, never evaluated.
+_MAGIC = b"\x93NUMPY\x01\x00"
+_SIZE = r"-?\d{1,19}"
+_HEADER = re.compile(
+    r"\{'descr': '([^']{1,20})', 'fortran_order': (True|False), "
+    rf"'shape': \(((?:{_SIZE}, ?)*(?:{_SIZE})?)\),? ?\}} *\n",
+    re.ASCII,
+)
+_DTYPE = re.compile(f"[<>|][{ARRAY_KINDS}][0-9]{{1,9}}")
 
 
 class Kind(NamedTuple):
@@ -48,11 +59,40 @@ class Kind(NamedTuple):
         return self.error(f"{path}: is damaged or was not written by regard ({reason[:200]})")
 
 
+class MappedFile:
+    """A file whose arrays are read when they are needed, and how it was when it was mapped."""
+
+    def __init__(self, file: BinaryIO, path: PathLike, kind: Kind) -> None:
+        self._path, self._kind = os.path.abspath(path), kind
+        self._then = os.fstat(file.fileno())
+        # It has a descriptor of its own, and so knows the file whatever becomes of its name.
+        self._map = mmap.mmap(file.fileno(), 1, access=mmap.ACCESS_READ)
+
+    def check(self) -> None:
+        """Refuse a file that was cut short or written to: reading beyond its end would kill the process."""
+        then, size = self._then, self._map.size()
+        if size < then.st_size:
+            raise self._kind.error(
+                f"{self._path}: was cut from {then.st_size:,} to {size:,} bytes after it was mapped; load it again"
+            )
+        try:
+            now = os.stat(self._path)
+        except OSError:
+            return  # the name is gone, and the file is still there for those who have it
+        if (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino) and now.st_mtime_ns != then.st_mtime_ns:
+            raise self._kind.error(f"{self._path}: was written to after it was mapped; load it again")
+
+    def __reduce__(self) -> Any:
+        # A copy in a pickle has its arrays with it, and no file.
+        return type(None), ()
+
+
 class Sealed(NamedTuple):
     """What a sealed file holds."""
 
     description: dict[str, Any]
     arrays: dict[str, Array]
+    file: MappedFile | None  # where the arrays are still in it
 
 
 def write_sealed(
@@ -185,7 +225,7 @@ def _read(archive: zipfile.ZipFile, mapped: BinaryIO | None, size: int, path: Pa
         arrays = {name: _read_array(archive, members[name], listed[name], path, kind) for name in listed}
     else:
         arrays = {name: _mapped_array(archive, members[name], listed[name], mapped, path, kind) for name in listed}
-    return Sealed(description, arrays)
+    return Sealed(description, arrays, None if mapped is None else MappedFile(mapped, path, kind))
 
 
 def _description(archive: zipfile.ZipFile, members: Mapping[str, Any], path: PathLike, kind: Kind) -> dict[str, Any]:
@@ -220,14 +260,21 @@ class _Header(NamedTuple):
 
 def _header(stream: _Hashing, info: zipfile.ZipInfo, path: PathLike, kind: Kind) -> _Header:
     """What a .npy member says of itself, found to be as long as it says."""
-    if np.lib.format.read_magic(stream) != (1, 0):  # type: ignore[arg-type]
+    first = stream.read(len(_MAGIC) + 2)
+    text = stream.read(int.from_bytes(first[len(_MAGIC) :], "little"))
+    found = _HEADER.fullmatch(text.decode("latin-1"))
+    if first[: len(_MAGIC)] != _MAGIC or found is None:
         raise kind.damaged(path, f"{info.filename} has an unknown header")
-    shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)  # type: ignore[arg-type]
-    if dtype.kind not in ARRAY_KINDS or not dtype.itemsize or min(shape, default=0) < 0:
-        raise kind.damaged(path, f"{info.filename} has dtype {dtype} and shape {shape}")
+    descr, order, sizes = found.groups()
+    shape = tuple(int(size) for size in sizes.split(",") if size.strip())
+    known = _DTYPE.fullmatch(descr) is not None
+    if not known or min(shape, default=0) < 0 or not np.dtype(descr).itemsize:
+        told = "object" if descr == "|O" else descr
+        raise kind.damaged(path, f"{info.filename} has dtype {told} and shape {shape}")
+    dtype = np.dtype(descr)
     if math.prod(shape) * dtype.itemsize != info.file_size - stream.count:
         raise kind.damaged(path, f"{info.filename} is not as long as its shape {shape} says")
-    return _Header(shape, "F" if fortran else "C", dtype)
+    return _Header(shape, "F" if order == "True" else "C", dtype)
 
 
 def _mapped_array(

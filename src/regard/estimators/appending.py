@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import _num_samples
+from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from regard.bandwidth.rules import checked_weight
 from regard.estimators.base import Array, KeyPooling, KeyPoolingRegressor
@@ -166,6 +166,7 @@ class AppendingRegressor(Appending, KeyPoolingRegressor):
             first, value, weight = aging.first(X, y, sample_weight)
             self.fit(first, value, sample_weight=weight)
             return self._begun(_num_samples(X))
+        check_is_fitted(self)
         self._check_parameters()
         key, value = training_arrays(self, X, y, labels=False, again=True)
         self._append(key, value, checked_weight(sample_weight, len(key), all_zero=True), aging)
@@ -214,6 +215,7 @@ class AppendingClassifier(Appending, LearningClassifier):
             self._fit(first, given, weights, None, np.unique(np.asarray(classes)))
             self.classes_given_ = True
             return self._begun(_num_samples(X))
+        check_is_fitted(self)
         if classes is not None and not np.array_equal(np.unique(np.asarray(classes)), self.classes_):
             raise ValueError(f"classes must be those of the first call, {self.classes_.tolist()}, got {classes!r}")
         self._check_parameters()

@@ -20,6 +20,7 @@ from regard.estimators.explaining import Explaining
 from regard.estimators.forgetting import Forgetting
 from regard.estimators.inputs import checked_device, query_array, training_arrays
 from regard.estimators.lazily import answers_from_cluster, lazy_answers
+from regard.estimators.mapped import check_file
 from regard.estimators.shelved import nearby
 from regard.planner import ENGINES
 from regard.pooling import attention_weights, pool
@@ -42,6 +43,15 @@ class KeyPooling(Explaining, Forgetting, BaseEstimator):  # type: ignore[misc]
     device: Any = "cpu"
     tol: Any = None
     random_state: Any = None
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Asked by every public method, before it reads an array."""
+        check_file(self)
+        return hasattr(self, "key_")
+
+    def __getstate__(self) -> Any:
+        check_file(self)
+        return super().__getstate__()
 
     @property
     def attention_score_(self) -> Radial:

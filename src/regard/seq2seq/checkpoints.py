@@ -50,7 +50,7 @@ def save(path: PathLike, checkpoint: Checkpoint) -> None:
 
 def load(path: PathLike, settings: Mapping[str, Any]) -> Checkpoint:
     """The checkpoint of a training that was started with these settings. Raises CheckpointError for any other."""
-    description, arrays = read_sealed(path, _KIND)
+    description, arrays, _ = read_sealed(path, _KIND)
     saved = description["settings"]
     for name in dict.fromkeys((*settings, *saved)):
         if saved.get(name) != settings.get(name):

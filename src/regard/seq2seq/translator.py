@@ -155,7 +155,7 @@ class Translator:
     @classmethod
     def load(cls, path: PathLike) -> Translator:
         """What ``save`` wrote; it says the same. Raises TranslatorError for anything else."""
-        description, arrays = read_sealed(path, _KIND)
+        description, arrays, _ = read_sealed(path, _KIND)
         try:
             source, target = (Vocabulary.from_dict(description[side]) for side in ("source", "target"))
             # No memory is taken for sizes that a file claims: arrays that are there have to fit.
