@@ -39,7 +39,7 @@ LEVELS = [
     {"scores"},
     {"kernels"},
     {"twice"},
-    {"arrays"},
+    {"arrays", "forks"},
 ]
 LEVEL = {room: number for number, rooms in enumerate(LEVELS) for room in rooms}
 # Outside the ladder: programs are the engines' own, data stands at the bottom and serves everybody above pooling.

@@ -16,6 +16,8 @@ from importlib.util import find_spec
 from typing import Any
 from uuid import uuid4
 
+from regard.forks import is_inherited
+
 # Seconds between looks at the scheduler, and how long it, or every worker, may be away.
 POLL, PATIENCE, NOBODY = 1.0, 15.0, 60.0
 # Pairs of rows from which on a GPU is faster than the way there.
@@ -124,6 +126,11 @@ def _client(tasks: Sequence[Any]) -> Any:
     from dask.base import get_scheduler
 
     owner = getattr(get_scheduler(collections=list(tasks)), "__self__", None)
+    if is_inherited(owner):
+        raise ClusterError(
+            f"the dask client of {owner.scheduler.address} was made before this process was forked, and cannot be used "
+            "in it; make a distributed.Client in this process"
+        )
     return owner if hasattr(owner, "scheduler_info") else None
 
 

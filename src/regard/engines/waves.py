@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.costs import FINEST
+from regard.forks import forked
 from regard.problem import Problem
 
 Array = NDArray[Any]
@@ -92,7 +93,7 @@ class Waves:
         import finufft  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
         sign, r = (-1 if kind == 1 else 1), len(self.counts)
-        if len(angles[0]) * SPREAD**r + prod(self.counts) * UPSAMPLING**r < SHORT:
+        if forked() or len(angles[0]) * SPREAD**r + prod(self.counts) * UPSAMPLING**r < SHORT:
             threads = 1
         plan = finufft.Plan(kind, self.counts, 1, eps, sign, nthreads=threads, upsampfac=UPSAMPLING)
         plan.setpts(*angles)

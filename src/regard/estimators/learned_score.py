@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from regard.estimators.base import Array
 from regard.estimators.learning import LearningRegressor
 from regard.estimators.modules import packed, unpacked
+from regard.forks import limit_torch
 from regard.pooling import attention_weights, pool
 from regard.scores import Additive, DotProduct, Gaussian, Score
 
@@ -93,12 +94,14 @@ def standardised(rows: Array, mean: Array, scale: Array) -> Array:
 
 
 def torch_part(name: str) -> Any:
-    """A module of ``regard.nn``, which needs torch."""
+    """A module of ``regard.nn``, which needs torch; in a forked process torch uses one thread from here on."""
     try:
-        return import_module(f"regard.nn.{name}")
+        part = import_module(f"regard.nn.{name}")
     except ModuleNotFoundError as missing:
         if missing.name != "torch":
             raise
         raise ModuleNotFoundError(
             "AttentionRegressor needs torch, which is not installed; pip install 'regard[nn]' brings it", name="torch"
         ) from missing
+    limit_torch()
+    return part
