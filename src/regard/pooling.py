@@ -53,7 +53,7 @@ def pool(
     ----------
     query : (Q, d), key : (K, d), value : (K,) or (K, P)
         Real numbers; one axis means one feature. Never written to. Torch tensors may have batch axes in front, and
-        gradients reach them and the score's parameters (``regard.tensors.fused_pool`` is what computes them).
+        gradients reach them and the score's parameters (``regard.tensors.pool_tensors`` is what computes them).
     score : a score of ``regard.scores``, such as ``Gaussian(w=1.0)``.
     mask : boolean (Q, K), True = may attend; or floats to add to the scores (−inf = may not).
     sample_weight : (K,), not negative; weight k is the same as k copies, 0 as deletion.
@@ -171,9 +171,9 @@ def _pool_tensors(
 ) -> Pooled:
     if engine not in ("auto", "fused"):
         raise ValueError(f"tensors are pooled by the fused programs: engine must be 'auto' or 'fused', got {engine!r}")
-    from regard.tensors import fused_pool
+    from regard.tensors import pool_tensors
 
-    pooled: Any = fused_pool(query, key, value, score, mask=mask, sample_weight=sample_weight, exclude=exclude)
+    pooled: Any = pool_tensors(query, key, value, score, mask=mask, sample_weight=sample_weight, exclude=exclude)
     return Pooled(*pooled)
 
 

@@ -20,10 +20,10 @@ def calls(monkeypatch):
 
     def counted(*args, **options):
         seen.append(args[3])
-        return regard.tensors.fused_pool(*args, **options)
+        return regard.tensors.pool_tensors(*args, **options)
 
     monkeypatch.setattr(regard.nn.large, "LARGE", 0)
-    monkeypatch.setattr(regard.nn.large, "fused_pool", counted)
+    monkeypatch.setattr(regard.nn.large, "pool_tensors", counted)
     monkeypatch.setattr(regard.tensors, "SMALL", -1)
     return seen
 
@@ -66,7 +66,7 @@ def test_what_is_not_plain_softmax_stays(calls):
 
 
 def test_few_pairs_stay(monkeypatch):
-    monkeypatch.setattr(regard.nn.large, "fused_pool", None)
+    monkeypatch.setattr(regard.nn.large, "pool_tensors", None)
     AttentionPooling(GaussianScore())(*inputs())
     with pytest.raises(TypeError):
         AttentionPooling(GaussianScore())(

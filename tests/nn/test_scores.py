@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import regard.nn.large
 from modules import inputs
 from regard import scores
 from regard.nn import (
@@ -15,6 +16,7 @@ from regard.nn import (
     ConcatenatedScore,
     DotProductScore,
     GaussianScore,
+    HardAttention,
 )
 
 D = 3
@@ -93,6 +95,46 @@ def test_31_far_queries_stay_inside_the_values(distance):
     output.sum().backward()
     assert q.grad.isfinite().all()
     assert score.w.grad.isfinite()
+
+
+LIMITS = [
+    (torch.float32, 1e20, 1.0, [0.0, 1.0]),
+    (torch.float32, 0.3, 1e25, [0.0, 1.0]),
+    (torch.float64, 1e20, 1.0, [0.0, 1.0]),
+    (torch.float64, 1e60, 1.0, [0.0, 1.0]),
+    (torch.float64, 0.3, 1e200, [0.0, 1.0]),
+    (torch.float64, -0.3, 1e308, [1.0, 0.0]),
+    (torch.float64, 0.0, 1e200, [0.5, 0.5]),
+]
+
+
+@pytest.mark.parametrize(
+    ("way", "dtype", "at", "w", "expected"),
+    [(way, *limit) for way in ("small", "large") for limit in LIMITS] + [("compile", *LIMITS[0])],
+)
+def test_31_the_limit_is_the_nearest_key(way, dtype, at, w, expected, monkeypatch):
+    if way == "large":
+        monkeypatch.setattr(regard.nn.large, "LARGE", 0)
+    q, k = torch.tensor([[[at]]], dtype=dtype, requires_grad=True), torch.tensor([[[-1.0], [1.0]]], dtype=dtype)
+    v = torch.tensor([[[2.0], [4.0]]], dtype=dtype, requires_grad=True)
+    layer = AttentionPooling(GaussianScore(w, dtype=dtype))
+    call = torch.compile(layer, fullgraph=True, backend="eager") if way == "compile" else layer
+    output = call(q, k, v)
+    output.sum().backward()
+    assert v.grad.flatten().tolist() == expected
+    assert output.item() == 2.0 * expected[0] + 4.0 * expected[1]
+    assert q.grad.isfinite().all()
+    assert layer.score.w.grad.isfinite()
+
+
+def test_31_the_nearest_key_that_is_not_masked():
+    place = torch.tensor([[[0.0], [1.0], [3.0]]], dtype=torch.float64)
+    score = GaussianScore(1e200, dtype=torch.float64)
+    weights = AttentionPooling(score)(
+        place, place, place, attn_mask=~torch.eye(3, dtype=torch.bool), need_weights=True
+    ).weights
+    assert weights[0].tolist() == [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+    assert HardAttention(score).eval()(place + 0.1, place, place).choice.tolist() == [[0, 1, 2]]
 
 
 def test_32_an_offset_costs_nothing():

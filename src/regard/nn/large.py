@@ -12,7 +12,7 @@ from regard.nn.inputs import Inputs
 from regard.nn.precision import full_precision, widened
 from regard.nn.scores import BilinearScore, DotProductScore, GaussianScore, fits, same_width
 from regard.scores import Additive, DotProduct, Gaussian, Score
-from regard.tensors import fused_pool
+from regard.tensors import pool_tensors
 
 # Numbers that plain torch would hold for the scores of all pairs, from which on the programs are faster: 64 MB.
 LARGE = 1 << 24
@@ -29,7 +29,7 @@ def fused(score: Callable[[Tensor, Tensor], Tensor], inputs: Inputs) -> Tensor |
         return None
     with full_precision(inputs.queries.device):
         queries, keys, plain = known(score, inputs.queries, inputs.keys)
-        output, _ = fused_pool(queries, keys, inputs.values, plain, mask=inputs.mask)
+        output, _ = pool_tensors(queries, keys, inputs.values, plain, mask=inputs.mask)
     return inputs.told(output)
 
 

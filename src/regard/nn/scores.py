@@ -13,16 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from regard.nn.precision import widened
+from regard.tensors.decay import decaying
 
 
 def gaussian(queries: Tensor, keys: Tensor, w: Tensor) -> Tensor:
-    """−½‖w∘(q − k)‖², the difference first: w is a scalar, (d,) or a matrix (d, r). *Cost*: O(Q·K·d) memory."""
-    queries, keys, w = widened(queries, keys, w)
-    difference = queries.unsqueeze(-2) - keys.unsqueeze(-3)  # (…, Q, K, d)
-    scaled = difference @ w if w.ndim == 2 else difference * w
-    # Beyond this the sum of squares would overflow, and a score of −inf would read as "may not attend".
-    limit = sqrt(torch.finfo(scaled.dtype).max / max(scaled.shape[-1], 1)) * (1.0 - 1e-3)
-    return -0.5 * scaled.clamp(-limit, limit).square().sum(-1)
+    """−½‖w∘(q − k)‖², the difference first: w is a scalar, (d,) or a matrix (d, r). *Cost*: O(Q·K·d) memory.
+
+    A query so far from every key that scores would round to each other has them relative to that of a nearest key.
+    """
+    return decaying(*widened(queries, keys, w))[0]
 
 
 def dot_product(queries: Tensor, keys: Tensor) -> Tensor:

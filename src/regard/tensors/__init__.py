@@ -1,4 +1,4 @@
-"""Attention pooling of torch tensors, with gradients: ``fused_pool``, which ``regard.pool`` calls for tensors.
+"""Attention pooling of torch tensors, with gradients: ``pool_tensors``, which ``regard.pool`` calls for tensors.
 
 f(q) = Σᵢ softmaxᵢ(score(q, kᵢ)) vᵢ without ever forming the (query, key) matrix: output, peak and mass are kept, tiles
 are computed again in the backward pass. Small problems are a few lines of plain torch instead.
@@ -12,12 +12,13 @@ import torch
 
 from regard.arrays import is_tensor
 from regard.scores import Additive, DotProduct, Radial, Score
-from regard.tensors.inputs import checked
-from regard.tensors.plain import ADDITIVE, DOT, plain
+from regard.tensors.decay import may_look, shifted
+from regard.tensors.inputs import Inputs, checked, require_finite
+from regard.tensors.plain import ADDITIVE, DOT, GAUSSIAN, LAPLACE, plain
 
 Tensor = torch.Tensor
 
-__all__ = ["fused_pool"]
+__all__ = ["fused_pool", "pool_tensors"]
 
 # Numbers in the scores' intermediate results up to which plain torch is faster than waking the programs: 4 MB and, on
 # a GPU, which wakes slower, 16 MB.
@@ -55,6 +56,9 @@ def fused_pool(
     -------
     output (…, Q, P) in the query's dtype and logsumexp (…, Q), in float32 at least: so are all sums.
 
+    On CUDA the host never waits, so numbers are not checked: a query that may attend to NaN gets NaN, and one whose
+    squared distances overflow gets no answer. ``pool_tensors`` checks first.
+
     *Empty rows*: output 0, logsumexp −inf, gradients 0. *Cost*: O(Q·K·(d + P)) time, and about three times that more
     for the gradients; memory O((Q + K)·(d + P)).
 
@@ -77,19 +81,82 @@ def fused_pool(
         found = layer_pool(query, key, value, score, mask, valid_lens)
         if found is not None:
             return found
-    given = checked(query, key, value, score, *options)
-    q, k, w, code = _canonical(given.query, given.key, score)
-    if _is_small(q, k, given.value, given.shape):
-        output, logsumexp = plain(q, k, given.value, w, code, *given.who)
-    else:
-        from regard.tensors.route import run
+    from regard.tensors.ops import on_programs
 
-        came_in = query.dtype if query.dtype == key.dtype == value.dtype else q.dtype
-        output, logsumexp = run(q, k, w, code, given, came_in)
+    given = checked(query, key, value, score, *options)
+    if not on_programs(query) and may_look(query):
+        require_finite(given)
+    came_in = query.dtype if query.dtype == key.dtype == value.dtype else given.query.dtype
+    return _told(*_run(given, *_canonical(given.query, given.key, score), came_in), given, query, value)
+
+
+def pool_tensors(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score: Score,
+    *,
+    mask: Tensor | None = None,
+    sample_weight: Tensor | None = None,
+    exclude: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """As ``fused_pool``, but for any numbers: it waits for the device to look at them, unless a graph is captured.
+
+    What is not finite is an error as it is for arrays. Queries so far from the keys, or with so large a w, that the
+    programs' scores would round to each other or overflow are answered in plain torch, block by block.
+    """
+    from regard.tensors.ops import on_programs
+
+    options = {"mask": mask, "exclude": exclude, "sample_weight": sample_weight}
+    if not (is_tensor(query) and on_programs(query) and may_look(query)):
+        return fused_pool(query, key, value, score, **options)  # type: ignore[arg-type]
+    given = checked(query, key, value, score, mask, None, None, exclude, sample_weight)
+    require_finite(given)
+    q, k, w, code = _canonical(given.query, given.key, score)
+    far = _far(q.detach(), k.detach(), w.detach()) if code in (GAUSSIAN, LAPLACE) and k.shape[1] else None
+    if far is None or not bool(far.any()):
+        return fused_pool(query, key, value, score, **options)  # type: ignore[arg-type]
+    near, outside = (~far).nonzero()[:, 0], far.nonzero()[:, 0]
+    found = []
+    if len(near):
+        found.append(_run(given.take(near), q[:, near], k, w, code, q.dtype))
+    size = max(1, SMALL_ON_GPU // max(1, given.shape.numel() * k.shape[1] * max(k.shape[2], value.shape[-1])))
+    found += [plain(q[:, rows], k, given.value, w, code, *given.take(rows).who) for rows in torch.split(outside, size)]
+    order = torch.cat([near, outside]).argsort()
+    output, logsumexp = (torch.cat(parts, 1)[:, order] for parts in zip(*found, strict=True))
+    return _told(output, logsumexp, given, query, value)
+
+
+def _run(given: Inputs, q: Tensor, k: Tensor, w: Tensor, code: int, came_in: torch.dtype) -> tuple[Tensor, Tensor]:
+    """output (B, Q, P) and logsumexp (B, Q) by plain torch or programs; ``came_in`` is the dtype of the tensors."""
+    if _is_small(q, k, given.value, given.shape):
+        return plain(q, k, given.value, w, code, *given.who)
+    from regard.tensors.route import run
+
+    return run(q, k, w, code, given, came_in)
+
+
+def _told(output: Tensor, logsumexp: Tensor, given: Inputs, query: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """In the shapes and dtypes of the caller."""
     if given.log_heaviest is not None:
         logsumexp = logsumexp + given.log_heaviest.to(logsumexp.dtype)
     output = output.reshape(*given.shape, *output.shape[1:]).to(query.dtype)
     return (output[..., 0] if value.ndim == 1 else output), logsumexp.reshape(*given.shape, logsumexp.shape[1])
+
+
+def _far(query: Tensor, key: Tensor, w: Tensor) -> Tensor:
+    """Queries (Q,) for which the programs' squares of distances, or of w, may round to each other or overflow."""
+    limits = torch.finfo(query.dtype)
+    low, high = key.amin(1, keepdim=True), key.amax(1, keepdim=True)
+    nearest, farthest = (
+        (low - query).clamp(min=0.0) + (query - high).clamp(min=0.0),
+        torch.maximum(high - query, query - low),
+    )
+    near, far = (((part * w) ** 2).sum(2) for part in (nearest, farthest))  # (B, Q)
+    size = w.abs()
+    extreme = ((size > 0.0) & ~((size > limits.tiny**0.48) & (size < limits.max**0.48))).any()
+    ordinary: Tensor = (near <= 1.0 / limits.eps) & (far <= limits.max**0.96)
+    return torch.any(~ordinary | extreme, 0)
 
 
 def _canonical(query: Tensor, key: Tensor, score: Score) -> tuple[Tensor, Tensor, Tensor, int]:
@@ -98,7 +165,8 @@ def _canonical(query: Tensor, key: Tensor, score: Score) -> tuple[Tensor, Tensor
     def parameter(given: Any) -> Any:
         # A score's own arrays are read-only, and torch would warn of that.
         given = given if isinstance(given, Tensor) else torch.tensor(given.tolist(), dtype=torch.float64)
-        return given.to(device=query.device, dtype=query.dtype)
+        limits = torch.finfo(query.dtype)
+        return given.to(device=query.device, dtype=query.dtype).clamp(limits.min, limits.max)
 
     if isinstance(score, Additive):
         W_q, W_k, w_v = (parameter(part) for part in (score.W_q, score.W_k, score.w_v))
@@ -110,7 +178,10 @@ def _canonical(query: Tensor, key: Tensor, score: Score) -> tuple[Tensor, Tensor
     if w.ndim == 2:
         # Seen from their middle, projections round least; what a mask hides must not move it.
         centre = torch.where(torch.isfinite(key), key, 0.0).detach().mean((0, 1))
-        return (query - centre) @ w, (key - centre) @ w, query.new_ones(()), score.kernel.code
+        # A power of two stays outside: products of numbers and a large w would overflow.
+        power = torch.frexp(w.detach().abs().amax() if w.numel() else w.new_zeros(())).exponent
+        w = shifted(w, -power)
+        return (query - centre) @ w, (key - centre) @ w, shifted(query.new_ones(()), power), score.kernel.code
     return query, key, w, score.kernel.code
 
 

@@ -1,6 +1,7 @@
 """What ``fused_pool`` accepts, checked, and in the operators' shapes: (batch, rows, features), a batch of 1 is shared.
 
-On CUDA nothing here waits for the device, so the numbers themselves are checked on a CPU only.
+Where the Triton programs run nothing here waits for the device, so there the numbers are not checked: a query that may
+attend to NaN or infinity gets NaN. ``regard.pool`` waits, and raises everywhere (``require_finite``).
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from regard.bounds import LARGEST, bounds_of
+from regard.bounds import require_finite as require_finite_array
 from regard.scores import Additive, DotProduct, Nearest, Radial, Score
 
 Tensor = torch.Tensor
@@ -33,6 +36,13 @@ class Inputs(NamedTuple):
     @property
     def who(self) -> tuple[Tensor | None, ...]:
         return self[3:9]
+
+    def take(self, rows: Tensor) -> Inputs:
+        """The same for some of the queries only."""
+        mask, bias, lens, labels = (
+            None if part is None else part[:, rows] for part in (self.mask, self.bias, self.lens, self.query_labels)
+        )
+        return self._replace(query=self.query[:, rows], mask=mask, bias=bias, lens=lens, query_labels=labels)
 
 
 def checked(
@@ -93,6 +103,15 @@ def checked(
         log_heaviest,
         shape,
     )
+
+
+def require_finite(given: Inputs) -> None:
+    """Raise ValueError, as for arrays, where something in use is not finite or its differences could overflow."""
+    for name, part in (("query", given.query), ("key", given.key), ("value", given.value)):
+        odd = ~(part.detach().double().abs() <= LARGEST).all(2)  # (B, rows)
+        if bool(odd.any()):
+            array = part[int(odd.nonzero()[0, 0])].detach().cpu().numpy()
+            require_finite_array(name, array, bounds_of(array))
 
 
 def _check(tensors: dict[str, Tensor], score: Score) -> None:

@@ -6,6 +6,7 @@ backward pass: inputs, output, and peak and mass of every query. A backward of t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from regard.engines.lay import ADDITIVE, DOT, Tensor, Who
 from regard.partial import Partial, finish
 from regard.problem import Problem, build, mean_adjoint
 from regard.runner import run_moments, run_pullback
-from regard.scores import RADIAL, Additive, DotProduct, Score
+from regard.scores import RADIAL, Additive, DotProduct, Nearest, Score
 
 _SIDES = "Tensor query, Tensor key, Tensor value, Tensor w, int code, "
 _WHO = "Tensor? mask, Tensor? bias, Tensor? lens, Tensor? query_labels, Tensor? key_labels, Tensor? log_weight"
@@ -165,7 +166,7 @@ def _problem(code: int, query: Tensor, key: Tensor, value: Tensor, w: Tensor, wh
 
 def _members(batch: int, *parts: Tensor | None) -> Any:
     for b in range(batch):
-        yield tuple(None if part is None else part[b if part.shape[0] > 1 else 0] for part in parts)
+        yield tuple(None if part is None else _member(part, b) for part in parts)
 
 
 def _pool_numpy(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *who: Tensor | None) -> Any:
@@ -174,11 +175,12 @@ def _pool_numpy(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int,
         problem = _problem(code, q, k, v, w, tuple(whom))
         partial, limit = run_moments(problem, "auto")
         output, logsumexp = finish(partial)
-        # What a limit stands for moves with nothing: no mass means no gradient.
-        state = np.stack([np.where(partial.mass > 0.0, partial.peak, 0.0), np.where(limit, 0.0, partial.mass)])
-        found.append(
-            (output, np.where(limit, np.finfo(query.numpy().dtype).min, logsumexp + problem.weight_shift), state)
-        )
+        # A limit moves with its values alone: its mass is noted as a negative number.
+        mass = np.where(limit, -partial.mass, partial.mass)
+        state = np.stack([np.where(partial.mass > 0.0, partial.peak, 0.0), mass])
+        lowest = np.finfo(query.numpy().dtype).min
+        height = np.where(logsumexp > -np.inf, np.maximum(logsumexp + problem.weight_shift, lowest), -np.inf)
+        found.append((output, np.where(limit, lowest, height), state))
     averages, logs, states = (torch.from_numpy(np.stack(part)) for part in zip(*found, strict=True))
     return averages.to(query.dtype), logs.to(query.dtype), states
 
@@ -194,7 +196,7 @@ def _pull_numpy(
     for b, (q, k, v, o, s, go, gl, *whom) in enumerate(parts):
         problem = _problem(code, q, k, v, w, tuple(whom))
         peak, mass = s.numpy().astype(np.float64)
-        rows = np.flatnonzero(mass > 0.0)
+        rows, keys = np.flatnonzero(mass > 0.0), slice(None) if problem.kept is None else problem.kept
         partial = Partial(np.where(mass > 0.0, peak, -np.inf)[rows], mass[rows], o.numpy().astype(np.float64)[rows])
         adjoint = mean_adjoint(partial, o.numpy()[rows], go.numpy()[rows], gl.numpy()[rows])
         found = run_pullback(problem.take(rows), "auto", partial, adjoint, want)
@@ -205,7 +207,21 @@ def _pull_numpy(
                 # Radial scores take |w|, dot products divide by the root of d.
                 at += grad[2] if code == ADDITIVE else grad * root if code == DOT else grad * np.sign(w.numpy())
                 continue
-            place = at[b if at.shape[0] > 1 else 0]
-            keys = slice(None) if problem.kept is None else problem.kept
-            place[rows if name == "query" else keys] += grad
-    return {name: torch.from_numpy(grad).to(given[name].dtype) for name, grad in total.items()}
+            _member(at, b)[rows if name == "query" else keys] += grad
+        limit = np.flatnonzero(mass < 0.0)
+        if "value" in want and limit.size:
+            hard = replace(problem.take(limit), score=Nearest(w.numpy()))
+            partial = run_moments(hard, "auto").partial
+            adjoint = mean_adjoint(partial, o.numpy()[limit], go.numpy()[limit])
+            _member(total["value"], b)[keys] += run_pullback(hard, "auto", partial, adjoint, frozenset({"value"})).value
+    return {name: _fitted(torch.from_numpy(grad), given[name].dtype) for name, grad in total.items()}
+
+
+def _member(part: Any, b: int) -> Any:
+    """One member of a batch, or what all share."""
+    return part[b if part.shape[0] > 1 else 0]
+
+
+def _fitted(grad: Tensor, dtype: torch.dtype) -> Tensor:
+    """In a dtype of less range, with its largest number for what goes beyond."""
+    return grad.clamp(torch.finfo(dtype).min, torch.finfo(dtype).max).to(dtype)

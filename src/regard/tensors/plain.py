@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import torch
 
+from regard.tensors.decay import decaying
+
 Tensor = torch.Tensor
 
-# Codes of scores that are no kernels; kernels have their row numbers in ``regard.kernels``.
-DOT, ADDITIVE = 9, 10
+# Codes of scores: of kernels their row numbers in ``regard.kernels``, then those that are none.
+GAUSSIAN, LAPLACE, DOT, ADDITIVE = 0, 1, 9, 10
 
 
 def plain(
@@ -26,7 +28,10 @@ def plain(
     key_labels: Tensor | None,
     log_weight: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """output (B, Q, P) and logsumexp (B, Q); arguments as those of ``regard::pool``."""
+    """output (B, Q, P) and logsumexp (B, Q); arguments as those of ``regard::pool``.
+
+    A query that may attend to NaN or infinity gets NaN, and no other notices.
+    """
     allowed = torch.ones((1, query.shape[1], key.shape[1]), dtype=torch.bool, device=query.device)
     if mask is not None:
         allowed = allowed & mask
@@ -36,41 +41,47 @@ def plain(
         allowed = allowed & (query_labels[:, :, None] != key_labels[:, None, :])
     if log_weight is not None:
         allowed = allowed & (log_weight > -torch.inf)[:, None, :]
-    # What nobody may attend to may be anything, and must not reach a gradient.
-    seen, looking = allowed.any(1)[:, :, None], allowed.any(2)[:, :, None]
-    key, value, query = torch.where(seen, key, 0.0), torch.where(seen, value, 0.0), torch.where(looking, query, 0.0)
-    scores = scores_of(query, key, w, code)
+    if bias is not None:
+        allowed = allowed & (bias > -torch.inf)
+    # What is hidden or not finite must not reach a gradient; a pair with the latter gets a score of NaN below.
+    odd_query = ~query.isfinite().all(2)
+    odd_key = ~(key.isfinite().all(2) & value.isfinite().all(2))
+    query = query.masked_fill((odd_query | ~allowed.any(2))[:, :, None], 0.0)
+    key, value = (part.masked_fill((odd_key | ~allowed.any(1))[:, :, None], 0.0) for part in (key, value))
+    scores, height = scores_of(query, key, w, code, allowed)
     if bias is not None:
         scores = scores + torch.where(bias > -torch.inf, bias, 0.0)
-        allowed = allowed & (bias > -torch.inf)
     if log_weight is not None:
         scores = scores + torch.where(log_weight > -torch.inf, log_weight, 0.0).to(scores.dtype)[:, None, :]
-    allowed = allowed & (scores > -torch.inf)
+    scores = scores.masked_fill(odd_query[:, :, None] | odd_key[:, None, :], torch.nan)
+    allowed = allowed & (scores != -torch.inf)
     peak = (
         torch.where(allowed, scores, -torch.inf).amax(2, keepdim=True).detach() if key.shape[1] else scores.sum(2, True)
     )
     level = torch.where(torch.isfinite(peak), peak, 0.0)
     e = torch.where(allowed, torch.exp(torch.where(allowed, scores, level) - level), 0.0)
     mass = e.sum(2, keepdim=True)
-    some = mass > 0.0
+    some = mass != 0.0
     safe = torch.where(some, mass, 1.0)
-    logsumexp = torch.where(some, level + torch.log(safe), -torch.inf)[:, :, 0]
-    return (e / safe) @ value, logsumexp
+    logsumexp = (height + (level + torch.log(safe))).clamp(min=torch.finfo(scores.dtype).min)
+    return (e / safe) @ value, torch.where(some, logsumexp, -torch.inf)[:, :, 0]
 
 
-def scores_of(query: Tensor, key: Tensor, w: Tensor, code: int) -> Tensor:
-    """Scores (B, Q, K), −inf beyond a compact kernel's reach; a pair at distance 0 pulls nowhere."""
+def scores_of(query: Tensor, key: Tensor, w: Tensor, code: int, allowed: Tensor) -> tuple[Tensor, Tensor | float]:
+    """Scores (B, Q, K), −inf beyond a compact kernel's reach, less a level of each query, and that level.
+
+    A pair at distance 0 pulls nowhere.
+    """
     if code == DOT:
-        return w * (query @ key.transpose(1, 2))
+        return w * (query @ key.transpose(1, 2)), 0.0
     if code == ADDITIVE:
-        return torch.tanh(query[:, :, None, :] + key[:, None, :, :]) @ w
-    u2 = (((query[:, :, None, :] - key[:, None, :, :]) * w) ** 2).sum(3)
-    if code == 0:
-        return -0.5 * u2
+        return torch.tanh(query[:, :, None, :] + key[:, None, :, :]) @ w, 0.0
+    if code in (GAUSSIAN, LAPLACE):
+        return decaying(query, key, w, laplace=code == LAPLACE, allowed=allowed)
+    # Beyond 1 a kernel does not tell how far, and squares do not overflow.
+    u2 = ((query[:, :, None, :] - key[:, None, :, :]) * w).clamp(-2.0, 2.0).square().sum(3)
     apart = u2 > 0.0
     u = torch.where(apart, torch.sqrt(torch.where(apart, u2, 1.0)), 0.0)
-    if code == 1:
-        return -u
     inside = u2 <= 1.0
     u, u2 = torch.where(inside, u, 0.0), torch.where(inside, u2, 0.0)
     formulas = {
@@ -84,4 +95,4 @@ def scores_of(query: Tensor, key: Tensor, w: Tensor, code: int) -> Tensor:
     }
     height = formulas[code]()
     reached = inside & (height > 0.0)
-    return torch.where(reached, torch.log(torch.where(reached, height, 1.0)), -torch.inf)
+    return torch.where(reached, torch.log(torch.where(reached, height, 1.0)), -torch.inf), 0.0
