@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Some of scikit-learn's own checks skip in silence unless scipy dispatches arrays.
 export SCIPY_ARRAY_API = 1
+# Processes that share the tests.
+WORKERS ?= 2
 
 .PHONY: help setup tour browser test soak format lint types check bench clean
 
@@ -37,10 +39,10 @@ browser:
 	echo "no chromium, and apt-get cannot install it: the page will not be tested in a browser"
 
 test: setup browser  ## the whole test suite
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 soak: setup browser  ## the suite with full counts of its long tests, in random order
-	REGARD_SOAK=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -p randomly
+	REGARD_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -p randomly
 
 format: setup    ## rewrite the sources in the house format
 	$(BIN)/ruff format .
