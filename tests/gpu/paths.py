@@ -151,7 +151,7 @@ def _given(query: Tensor, key: Tensor, value: Tensor, score: Any, options: dict[
 
 def _programs(query: Tensor, key: Tensor, value: Tensor, score: Any, options: dict[str, Any]) -> tuple[Tensor, Tensor]:
     given, (q, k, w, code) = _given(query, key, value, score, options)
-    return tensors._told(*route.run(q, k, w, code, given, query.dtype), given, query, value)
+    return tensors._shaped(*route.run(q, k, w, code, given, query.dtype), given, query, value)
 
 
 def _products(*given: Any) -> tuple[Tensor, Tensor]:
@@ -164,7 +164,7 @@ def _products(*given: Any) -> tuple[Tensor, Tensor]:
 
 def _plain(query: Tensor, key: Tensor, value: Tensor, score: Any, options: dict[str, Any]) -> tuple[Tensor, Tensor]:
     given, (q, k, w, code) = _given(query, key, value, score, options)
-    return tensors._told(*tensors.plain(q, k, given.value, w, code, *given.who), given, query, value)
+    return tensors._shaped(*tensors.plain(q, k, given.value, w, code, *given.who), given, query, value)
 
 
 def _layer(query: Tensor, key: Tensor, value: Tensor, score: Any, options: dict[str, Any]) -> tuple[Tensor, Tensor]:

@@ -101,7 +101,8 @@ def run_workers(workers: int, seconds: float, only: str) -> list[dict[str, Any]]
                 if late:
                     process.kill()
                 process.wait()
-                lines = [json.loads(x) for x in (Path(folder) / f"{shard}-{restarts}.out").read_text().splitlines()]
+                text = (Path(folder) / f"{shard}-{restarts}.out").read_text()
+                lines = [json.loads(line) for line in text.splitlines() if line.endswith("}")]
                 records = [line for line in lines if "name" in line]
                 found += records
                 started = max((line["starts"] for line in lines if "starts" in line), default=-1)
