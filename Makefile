@@ -8,10 +8,10 @@ export SCIPY_ARRAY_API = 1
 # Processes that share the tests.
 WORKERS ?= 2
 
-.PHONY: help setup tour browser test soak format lint types check bench clean
+.PHONY: help setup tour browser test soak gpu-test format lint types check bench clean
 
 help:            ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
 
 $(VENV)/made:
 	$(PYTHON) -m venv $(VENV)
@@ -43,6 +43,10 @@ test: setup browser  ## the whole test suite
 
 soak: setup browser  ## the suite with full counts of its long tests, in random order
 	REGARD_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -p randomly
+
+# In the Python that has torch with CUDA; nothing is installed. COMMIT names what is tested where there is no git.
+gpu-test:        ## everything that needs CUDA, on a machine with a GPU: after any change to programs or tensors
+	PYTHONPATH=src:tests $(PYTHON) -m gpu.run --commit "$(COMMIT)"
 
 format: setup    ## rewrite the sources in the house format
 	$(BIN)/ruff format .

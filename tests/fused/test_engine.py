@@ -15,7 +15,7 @@ from regard.engines import fused, reference, told
 from regard.partial import finish
 from regard.planner import plan
 from regard.problem import Adjoint, Gradients, build
-from regard.scores import Gaussian, Nearest
+from regard.scores import RADIAL, Gaussian, Nearest
 
 D = 3
 FULL = bool(os.environ.get("REGARD_SOAK"))
@@ -100,6 +100,19 @@ def test_the_whole_call():
     assert np.allclose(by_name.output, expected.output, rtol=1e-9)
     single = pool(query[:2].astype(np.float32), key.astype(np.float32), value, Gaussian(20.0), engine="fused")
     assert np.allclose(single.output, expected.output[:2], rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name, score in RADIAL.items() if score.kernel.compact])
+def test_a_key_on_the_edge_of_reach_pulls_nowhere(name):
+    """Where K = 0 on one side of a kink, no engine follows the other side."""
+    problem = build(np.array([[0.0], [0.25]]), np.array([[1.0], [0.5], [-0.25]]), np.ones((3, 1)), RADIAL[name](1.0))
+    step = plan(problem.sketch(), "fused").steps[0]
+    adjoint = Adjoint(np.ones((2, 1)), np.ones((2, 1)), np.zeros((2, 1)))
+    there, here = (
+        e.pullback(problem, step, e.moments(problem, step).partial, adjoint, EVERYTHING) for e in (fused, reference)
+    )
+    for x, y in zip(there, here, strict=True):
+        assert np.allclose(flat(x), flat(y), rtol=1e-10, atol=1e-12)
 
 
 def test_ties_share():

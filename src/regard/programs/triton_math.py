@@ -129,11 +129,11 @@ def kernel(u2, SCORE: tl.constexpr):
 
 @triton.jit
 def rate(u2, SCORE: tl.constexpr):
-    """dK/d(u²) of a compact kernel; a pair at distance 0 pulls nowhere."""
+    """dK/d(u²) of a compact kernel; a pair at distance 0, or on the edge of reach, pulls nowhere."""
     if SCORE == BOXCAR:
         return u2 * 0.0
     elif SCORE == TRIANGULAR:
-        return tl.where((u2 > 0.0) & (u2 <= 1.0), -0.5 / root(tl.where(u2 > 0.0, u2, 1.0)), 0.0)
+        return tl.where((u2 > 0.0) & (u2 < 1.0), -0.5 / root(tl.where(u2 > 0.0, u2, 1.0)), 0.0)
     elif SCORE == TRICUBE:
         inner = tl.minimum(u2, 1.0)
         u = root(inner)
@@ -143,11 +143,11 @@ def rate(u2, SCORE: tl.constexpr):
         u = root(u2)
         slope = sine(tl.minimum(u, 1.0) * 1.5707963267948966) * -0.7853981633974483 / tl.where(u > 0.0, u, 1.0)
         slope = tl.where(u > 0.0, slope, -1.2337005501361697)
-        return tl.where(u2 <= 1.0, slope, 0.0)
+        return tl.where(u2 < 1.0, slope, 0.0)
     else:
         rest = tl.maximum(1.0 - u2, 0.0)
         if SCORE == EPANECHNIKOV:
-            return tl.where(u2 <= 1.0, -1.0, 0.0).to(u2.dtype)
+            return tl.where(u2 < 1.0, -1.0, 0.0).to(u2.dtype)
         elif SCORE == BIWEIGHT:
             return -2.0 * rest
         else:

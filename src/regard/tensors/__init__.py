@@ -12,7 +12,7 @@ import torch
 
 from regard.arrays import is_tensor
 from regard.scores import Additive, DotProduct, Radial, Score
-from regard.tensors.decay import may_look, shifted
+from regard.tensors.decay import can_branch, shifted
 from regard.tensors.inputs import Inputs, checked, require_finite
 from regard.tensors.plain import ADDITIVE, DOT, GAUSSIAN, LAPLACE, plain
 
@@ -84,10 +84,10 @@ def fused_pool(
     from regard.tensors.ops import on_programs
 
     given = checked(query, key, value, score, *options)
-    if not on_programs(query) and may_look(query):
+    if not on_programs(query) and can_branch(query):
         require_finite(given)
     came_in = query.dtype if query.dtype == key.dtype == value.dtype else given.query.dtype
-    return _told(*_run(given, *_canonical(given.query, given.key, score), came_in), given, query, value)
+    return _shaped(*_run(given, *_canonical(given.query, given.key, score), came_in), given, query, value)
 
 
 def pool_tensors(
@@ -100,7 +100,7 @@ def pool_tensors(
     sample_weight: Tensor | None = None,
     exclude: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """As ``fused_pool``, but for any numbers: it waits for the device to look at them, unless a graph is captured.
+    """As ``fused_pool``, but for any numbers: it waits for the device to check them, unless a graph is captured.
 
     What is not finite is an error as it is for arrays. Queries so far from the keys, or with so large a w, that the
     programs' scores would round to each other or overflow are answered in plain torch, block by block.
@@ -108,7 +108,7 @@ def pool_tensors(
     from regard.tensors.ops import on_programs
 
     options = {"mask": mask, "exclude": exclude, "sample_weight": sample_weight}
-    if not (is_tensor(query) and on_programs(query) and may_look(query)):
+    if not (is_tensor(query) and on_programs(query) and can_branch(query)):
         return fused_pool(query, key, value, score, **options)  # type: ignore[arg-type]
     given = checked(query, key, value, score, mask, None, None, exclude, sample_weight)
     require_finite(given)
@@ -124,7 +124,7 @@ def pool_tensors(
     found += [plain(q[:, rows], k, given.value, w, code, *given.take(rows).who) for rows in torch.split(outside, size)]
     order = torch.cat([near, outside]).argsort()
     output, logsumexp = (torch.cat(parts, 1)[:, order] for parts in zip(*found, strict=True))
-    return _told(output, logsumexp, given, query, value)
+    return _shaped(output, logsumexp, given, query, value)
 
 
 def _run(given: Inputs, q: Tensor, k: Tensor, w: Tensor, code: int, came_in: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -136,7 +136,7 @@ def _run(given: Inputs, q: Tensor, k: Tensor, w: Tensor, code: int, came_in: tor
     return run(q, k, w, code, given, came_in)
 
 
-def _told(output: Tensor, logsumexp: Tensor, given: Inputs, query: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+def _shaped(output: Tensor, logsumexp: Tensor, given: Inputs, query: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     """In the shapes and dtypes of the caller."""
     if given.log_heaviest is not None:
         logsumexp = logsumexp + given.log_heaviest.to(logsumexp.dtype)

@@ -33,7 +33,7 @@ class Size(NamedTuple):
         return torch.log2(self.mantissa) + self.exponent
 
 
-def may_look(part: Tensor) -> bool:
+def can_branch(part: Tensor) -> bool:
     """Whether code may branch on numbers: neither is it compiled nor a graph captured."""
     return not (torch.compiler.is_compiling() or (part.is_cuda and torch.cuda.is_current_stream_capturing()))
 
@@ -50,7 +50,7 @@ def decaying(
     z = _weighed(q - k, w)
     u2 = z.square().sum(-1)
     deep = 1.0 / torch.finfo(u2.dtype).eps
-    if u2.numel() == 0 or (may_look(u2) and bool(u2.detach().amax() <= deep)):
+    if u2.numel() == 0 or (can_branch(u2) and bool(u2.detach().amax() <= deep)):
         return _score(u2, laplace), u2.new_zeros(())
     with torch.no_grad():
         # Divided so that differences do not overflow, and with a w whose largest number is near 1.
