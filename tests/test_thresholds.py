@@ -105,8 +105,9 @@ def cases(names):
 
 
 def is_search(name, options):
-    """Whether ``fit`` learns, and the value has a part in it; a search by a named engine takes minutes."""
-    if {"engine", "tol", "random_state", "hidden_size", "learning_rate", "max_iter"} & set(options):
+    """Whether ``fit`` learns, and the suite has time for it; numbers of a network and named engines are for soak."""
+    network = isinstance(MODELS[name], regard.AttentionRegressor) and not {*options} <= {"score", "embed"}
+    if network or {"engine", "tol", "random_state"} & set(options):
         return FULL and "spectral" not in options.values()
     return name not in WITHOUT_SEARCH and options.get("bandwidth", "loo") in (*CRITERIA, "adaptive")
 
