@@ -64,6 +64,29 @@ def test_penalised_criteria_of_repetitions_are_those_of_copies(degree, criterion
         assert np.allclose(a.w, b.w, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("weight", [None, "repetitions", "importances"])
+@pytest.mark.parametrize("criterion", ["gcv", "aicc"])
+@pytest.mark.parametrize("degree", [0, 1])
+def test_penalised_criteria_of_some_of_the_rows(degree, criterion, weight):
+    """Degrees of freedom are those of n rows as the rows looked at have them; the gradient is that of the value."""
+    X, y = example()
+    given = {None: None, "repetitions": np.arange(20) % 3 + 1, "importances": np.arange(20) / 7.0 + 0.5}[weight]
+    whole = Objective.of(X, y, degree=degree, criterion=criterion, sample_weight=given)
+    w, order = np.array([0.9, 0.6]), np.random.default_rng(0).permutation(20)
+    assert whole.looking_at(order)(w).value == pytest.approx(whole(w).value, rel=1e-12)
+    some = whole.looking_at(order[:13])
+    if weight is None:
+        H, rows = hat_matrix(X, Gaussian(w), degree), order[:13]
+        share, error = np.diagonal(H)[rows].mean(), ((y - H @ y)[rows] ** 2).mean()
+        aicc = np.log(error) + (1.0 + share) / (1.0 - share - 2.0 / 20)
+        expected = error / (1.0 - share) ** 2 if criterion == "gcv" else aicc
+        assert some.in_units_of_y(some(w).value) == pytest.approx(expected, rel=1e-10)
+    for j in range(2):
+        step = 1e-5 * (np.arange(2) == j)
+        slope = (some(w + step).value - some(w - step).value) / 2e-5
+        assert some(w, gradient=True).w[j] == pytest.approx(slope, rel=1e-5, abs=1e-8)
+
+
 @pytest.mark.parametrize("degree", [0, 1])
 def test_no_room_left_is_infinite(degree):
     """Where every row keeps to itself, each has a degree of freedom of its own."""

@@ -130,18 +130,16 @@ class LookingBack(KeyPoolingRegressor):
             # About their mean: sums of numbers far from 0 are rounded coarsely.
             value = as_columns(table.value)
             centre = value.mean(axis=0)
-            return (
-                centre
-                + pool(
-                    table.key.astype(np.float64),
-                    table.key[left.key].astype(np.float64),
-                    (value - centre)[left.key],
-                    self.attention_score_,
-                    sample_weight=left.key_weight,
-                    exclude=(left.label, left.key_label),
-                    engine=self._engine,
-                ).output
+            pooled = pool(
+                table.key.astype(np.float64),
+                table.key[left.key].astype(np.float64),
+                (value - centre)[left.key],
+                self.attention_score_,
+                sample_weight=left.key_weight,
+                exclude=(left.label, left.key_label),
+                engine=self._engine,
             )
+            return np.asarray(centre + pooled.output)
         # Steps down the same criterion; the notes' recipe and other criteria end elsewhere.
         walked = tuple(getattr(self, name, usual) for name, usual in USUAL.items())
         relearn = hasattr(self, "search_") and 2 < len(table.key) <= MANY and walked == tuple(USUAL.values())
