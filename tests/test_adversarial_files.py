@@ -56,9 +56,9 @@ def test_cell(case: str, column: str, tmp_path: Path, capfd) -> None:
     path = tmp_path / "bad.csv"
     path.write_text(f"x,y\n1,2\n{f'{cell},4' if column == 'x' else f'3,{cell}'}\n5,6\n", encoding="utf-8")
     table = read_table(path)
-    with pytest.raises(TableError, match=rf"bad\.csv: row 2, column '{column}': {words}"):
+    with pytest.raises(TableError, match=rf"bad\.csv: row 1, column '{column}': {words}"):
         table.matrix(["x", "y"])
-    refused_by_the_command(fit(path, tmp_path), f"row 2, column '{column}': {words}", capfd)
+    refused_by_the_command(fit(path, tmp_path), f"row 1, column '{column}': {words}", capfd)
     assert os.listdir(tmp_path) == ["bad.csv"]
 
 
@@ -66,21 +66,21 @@ def test_cell(case: str, column: str, tmp_path: Path, capfd) -> None:
 def test_an_empty_cell_is_a_gap_in_a_feature_and_refused_in_the_target(case: str, tmp_path: Path, capfd) -> None:
     path = tmp_path / "gap.csv"
     path.write_text(f"x,z,y\n1,1,2\n{EMPTY[case]},2,4\n5,3,6\n3,4,5\n", encoding="utf-8")
-    with pytest.raises(TableError, match=r"gap\.csv: row 2, column 'x': is empty"):
+    with pytest.raises(TableError, match=r"gap\.csv: row 1, column 'x': is empty"):
         read_table(path).matrix(["x", "y"])
     assert main(fit(path, tmp_path)) == 0
     assert "1 of 4 rows have empty cells: learned from the other 3" in capfd.readouterr().err
     assert main(["predict", str(tmp_path / "model.regard"), str(path)]) == 0
     assert len(capfd.readouterr().out.split()) == 5
     path.write_text(f"x,y\n1,2\n3,{EMPTY[case]}\n5,6\n", encoding="utf-8")
-    refused_by_the_command([*fit(path, tmp_path), "--force"], "row 2, column 'y': is empty", capfd)
+    refused_by_the_command([*fit(path, tmp_path), "--force"], "row 1, column 'y': is empty", capfd)
 
 
 @pytest.mark.parametrize("cell", ['"1,000"', "0x10", "1e400", "12%", "$5", "NaN"])
 def test_70_a_target_wholly_of_odd_numbers_makes_no_classifier(cell: str, tmp_path: Path, capfd) -> None:
     path = tmp_path / "bad.csv"
     path.write_text(f"x,y\n1,{cell}\n2,{cell}\n")
-    refused_by_the_command(fit(path, tmp_path), "row 1, column 'y'", capfd)
+    refused_by_the_command(fit(path, tmp_path), "row 0, column 'y'", capfd)
 
 
 def test_64_a_missing_column_lists_those_there_are(tmp_path: Path, capfd) -> None:

@@ -101,7 +101,7 @@ def test_text_and_mixed_columns() -> None:
     t = table(city=["Ulm", "Bonn"], mixed=["1", "x"], price=["1,000", "2,500"], hexa=["0x10", "0x11"], x=[1.0, 2.0])
     assert t.is_text("city")
     assert not any(t.is_text(name) for name in ("mixed", "price", "hexa", "x"))
-    for name, row, cell in (("city", 1, "'Ulm'"), ("mixed", 2, "'x'"), ("price", 1, "'1,000'"), ("hexa", 1, "'0x10'")):
+    for name, row, cell in (("city", 0, "'Ulm'"), ("mixed", 1, "'x'"), ("price", 0, "'1,000'"), ("hexa", 0, "'0x10'")):
         with pytest.raises(TableError, match=rf"t\.csv: row {row}, column '{name}': {cell} is not a"):
             t.numbers(name)
     with pytest.raises(TableError, match="holds numbers, not text"):
@@ -110,11 +110,11 @@ def test_text_and_mixed_columns() -> None:
 
 def test_missing_cells_name_their_row() -> None:
     t = table(x=[1.0, np.nan], kind=["a", " "], y=[1.0, np.inf])
-    with pytest.raises(TableError, match="row 2, column 'x': is empty"):
+    with pytest.raises(TableError, match="row 1, column 'x': is empty"):
         t.matrix(["x"])
-    with pytest.raises(TableError, match="row 2, column 'kind': is empty"):
+    with pytest.raises(TableError, match="row 1, column 'kind': is empty"):
         t.labels("kind")
-    with pytest.raises(TableError, match="row 2, column 'y': is not finite"):
+    with pytest.raises(TableError, match="row 1, column 'y': is not finite"):
         t.numbers("y")
 
 
@@ -238,7 +238,7 @@ def test_many_blocks_of_rows(tmp_path: Path) -> None:
     assert t.columns["word"][-1] == f"w{(rows - 1) % 7}"
     # A column that turns out not to be numbers at its very end keeps its text as it was.
     assert t.columns["late"][:2].tolist() == ["0", "1"]
-    with pytest.raises(TableError, match=f"row {rows}, column 'late': 'x'"):
+    with pytest.raises(TableError, match=f"row {rows - 1}, column 'late': 'x'"):
         t.numbers("late")
 
 

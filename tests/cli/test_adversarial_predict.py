@@ -61,7 +61,7 @@ def test_69_70_cells(command: str, xy: Path, capfd) -> None:
     for cell, words in CELLS.values():
         # A column is text where a cell of it is: the model, which knows numbers, says so, or which cell it was.
         Path("bad.csv").write_text(f"x\n1\n{cell}\n5\n", encoding="utf-8")
-        refused_with(capfd, rf"bad\.csv: (row 2, column 'x': {words}|column 'x' is text)", *ASKED[command], "bad.csv")
+        refused_with(capfd, rf"bad\.csv: (row 1, column 'x': {words}|column 'x' is text)", *ASKED[command], "bad.csv")
     for cell in EMPTY.values():
         Path("bad.csv").write_text(f"x,z\n1,1\n{cell},1\n5,1\n", encoding="utf-8")
         refused_with(capfd, r"X contains NaN|column 'x'.*(is empty|no entry)", *ASKED[command], "bad.csv")

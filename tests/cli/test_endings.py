@@ -96,6 +96,56 @@ def test_80_ctrl_c_leaves_no_output(command: str, here: Path, model: str, capfd)
     assert files(here) == before
 
 
+# Ctrl-C in the middle of writing, and again at another moment of the way out.
+TWICE = r"""
+import atexit, os, pathlib, signal, sys
+import regard.cli
+
+def press(*_, **__):
+    os.kill(os.getpid(), signal.SIGINT)
+
+def again(real):
+    presses = [press]
+    def pressed(*given, **options):
+        while presses:
+            presses.pop()()
+        return real(*given, **options)
+    return pressed
+
+class Last:
+    def __del__(self, press=press):
+        press()
+
+moment, sys.argv[1:] = sys.argv[1], sys.argv[2:]
+os.fsync = press
+if moment == "while the part is removed":
+    pathlib.Path.unlink = again(pathlib.Path.unlink)
+elif moment == "while it says so":
+    sys.stderr.write = again(sys.stderr.write)
+elif moment == "at exit":
+    atexit.register(press)
+else:
+    sys.modules["last"] = Last()
+sys.exit(regard.cli.main())
+"""
+
+
+@pytest.mark.parametrize(
+    "moment", ["while the part is removed", "while it says so", "at exit", "when the interpreter ends"]
+)
+def test_ctrl_c_twice_ends_as_once(moment: str, here: Path, model: str) -> None:
+    before = files(here)
+    ended = subprocess.run(
+        [sys.executable, "-c", TWICE, moment, "predict", model, "houses.csv", "--out", "p.csv"],
+        capture_output=True,
+        timeout=120,
+        preexec_fn=restore_interrupt,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"regard: stopped\n")
+    assert files(here) == before
+
+
 # ---- in this process
 
 

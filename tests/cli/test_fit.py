@@ -188,7 +188,7 @@ REFUSED_FITS = [
     (["only.csv", "--target", "y"], "no column left to learn from besides the target 'y'"),
     (["zero.csv", "--target", "y", "--sample-weight", "n"], "sample_weight"),
     (["negative.csv", "--target", "y", "--sample-weight", "n"], "sample_weight"),
-    (["unlabelled.csv", "--target", "kind"], "row 2, column 'kind': is empty"),
+    (["unlabelled.csv", "--target", "kind"], "row 1, column 'kind': is empty"),
     ([], "Missing argument"),
     (["houses.csv"], "Missing option '--target'"),
     (["houses.csv", "--target", "price", "--colour", "red"], "No such option: --colour"),

@@ -29,11 +29,28 @@ def test_intervals_and_rows_stand_beside_the_predictions(here: Path, model: str,
     X = polars.DataFrame(HOUSES.X, schema=list(HOUSES.feature_names))
     ends = regard.load(model).predict_interval(X, 0.8, method="conformal")
     assert np.allclose(np.column_stack([table["price_low"], table["price_high"]]), ends, rtol=1e-12)
-    # The training rows themselves: each looks at itself most, and rows are counted from 1.
-    assert table["row_1"].tolist() == list(range(1, len(found) + 1))
+    # The training rows themselves: each looks at itself most, and rows are counted from 0.
+    assert table["row_1"].tolist() == list(range(len(found)))
     assert (table["weight_1"] >= table["weight_2"]).all()
     assert not table["far"].any()
     assert np.allclose(table["neighbours"], regard.load(model).explain(X).neighbours, rtol=1e-12)
+
+
+def test_rows_are_counted_one_way(here: Path, capfd) -> None:
+    """From 0, in Python and by every command, also where rows were forgotten: X[row] is the row that was named."""
+    X = np.arange(0.0, 60.0, 10.0)[:, None]
+    model = regard.NadarayaWatsonRegressor(bandwidth=1.0).fit(X, X[:, 0]).forget([1, 2])
+    regard.save(model, "m.regard")
+    Path("x.csv").write_text("x\n" + "".join(f"{x}\n" for x in (0.0, 30.0, 50.0)))
+    told = model.explain(np.array([[0.0], [30.0], [50.0]]), top=1)
+    assert told.row[:, 0].tolist() == [0, 3, 5]
+    found = rows(ok(capfd, "attend", "m.regard", "x.csv", "--top", "1")[0])
+    assert [(row["query"], row["key"]) for row in found] == [("0", "0"), ("1", "3"), ("2", "5")]
+    assert [row["row_1"] for row in rows(ok(capfd, "predict", "m.regard", "x.csv", "--explain", "1")[0])] == list("035")
+    printed = str(told[1]).splitlines()
+    assert (printed[0], printed[-1].split()[0]) == ("Row 1: 30 predicted.", "3")
+    for command in ("attend", "predict"):
+        assert "Rows are counted from 0" in " ".join(ok(capfd, command, "--help")[0].split())
 
 
 def test_a_row_far_from_everything_is_flagged(here: Path, model: str, capfd) -> None:
@@ -48,7 +65,7 @@ def test_rows_out_of_reach_are_not_named(here: Path, capfd) -> None:
     Path("two.csv").write_text("x,y\n0,1\n0.1,2\n9,3\n")
     ok(capfd, "fit", "two.csv", "--target", "y", "--out", "t.regard", "--bandwidth", "1", "--kernel", "boxcar")
     out, _ = ok(capfd, "predict", "t.regard", "two.csv", "--explain", "2")
-    assert [(row["row_2"], float(row["weight_2"])) for row in rows(out)] == [("2", 0.5), ("2", 0.5), ("", 0.0)]
+    assert [(row["row_2"], float(row["weight_2"])) for row in rows(out)] == [("1", 0.5), ("1", 0.5), ("", 0.0)]
 
 
 @pytest.mark.parametrize(("coverage", "need"), [("0.9", "9"), ("0.99", "99"), ("0.75", "3")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,20 @@ def test_78_texts_that_a_spreadsheet_would_run_get_an_apostrophe(here: Path, cap
     assert out.splitlines() == ["'=kind", *safe]
     out, _ = ok(capfd, "attend", "m.regard", "f.csv", "--top", "1")
     assert [row["value"] for row in rows(out)] == safe
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "\n"])
+def test_78_every_start_of_a_formula(start: str, here: Path, capfd) -> None:
+    labels = [f"{start}SUM(1)", "plain"]
+    with open("f.csv", "w", newline="") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows([["x", "kind"], ["0", labels[0]], ["10", labels[1]]])
+    ok(capfd, "fit", "f.csv", "--target", "kind", "--out", "m.regard", "--bandwidth", "1")
+    for command, column in (("predict", "kind"), ("attend", "value")):
+        ok(capfd, command, "m.regard", "f.csv", "--out", f"{command}.csv")
+        with open(f"{command}.csv", newline="") as file:
+            found = [row[column] for row in csv.DictReader(file)]
+        assert found[0] == "'" + labels[0]
+        assert "plain" in found
 
 
 def test_78_numbers_stay_numbers(here: Path, capfd) -> None:

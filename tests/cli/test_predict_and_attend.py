@@ -51,7 +51,7 @@ def test_bad_rows_to_predict_are_named(here: Path, capfd) -> None:
     model = trained(capfd, "xy.csv", "y")
     Path("new.csv").write_text("x\n1\nmany\n")
     for command in ("predict", "attend"):
-        assert "new.csv: row 2, column 'x': 'many'" in refused(capfd, command, model, "new.csv")
+        assert "new.csv: row 1, column 'x': 'many'" in refused(capfd, command, model, "new.csv")
 
 
 @pytest.mark.parametrize("command", ["predict", "attend"])
@@ -66,12 +66,12 @@ def test_attend_shows_where_predictions_come_from(here: Path, model: str, capfd)
     assert list(found[0]) == ["query", "rank", "key", "weight", "value", "mass"]
     predicted = predictions(model)
     for query in range(60):
-        mine = [row for row in found if int(row["query"]) == query + 1]
+        mine = [row for row in found if int(row["query"]) == query]
         assert [int(row["rank"]) for row in mine] == list(range(1, len(mine) + 1))
         weights = [float(row["weight"]) for row in mine]
         assert weights == sorted(weights, reverse=True)
         assert all(float(row["mass"]) == pytest.approx(1.0) for row in mine)
-        assert all(float(row["value"]) == HOUSES.y[int(row["key"]) - 1] for row in mine)
+        assert all(float(row["value"]) == HOUSES.y[int(row["key"])] for row in mine)
         assert sum(float(row["weight"]) * float(row["value"]) for row in mine) == pytest.approx(predicted[query])
 
 
@@ -83,7 +83,7 @@ def test_attend_mixes_the_heads(data: str, target: str, here: Path, capfd) -> No
     assert len(loaded.heads_) > 1
     assert len(found) == 2 * 60
     for row in found:
-        assert float(row["weight"]) == pytest.approx(weights[int(row["query"]) - 1, int(row["key"]) - 1])
+        assert float(row["weight"]) == pytest.approx(weights[int(row["query"]), int(row["key"])])
     best = [float(row["weight"]) for row in found if row["rank"] == "1"]
     assert best == pytest.approx(weights.max(axis=1))
 
@@ -102,14 +102,14 @@ def test_attend_leaves_out_keys_without_weight(here: Path, capfd) -> None:
     Path("xy.csv").write_text("x,y\n0,1\n1,2\n5,3\n")
     ok(capfd, "fit", "xy.csv", "--target", "y", "--out", "m.regard", "--kernel", "boxcar", "--bandwidth", "1")
     found = rows(ok(capfd, "attend", "m.regard", "xy.csv")[0])
-    assert [(row["query"], row["key"]) for row in found] == [("1", "1"), ("1", "2"), ("2", "1"), ("2", "2"), ("3", "3")]
+    assert [(row["query"], row["key"]) for row in found] == [("0", "0"), ("0", "1"), ("1", "0"), ("1", "1"), ("2", "2")]
 
 
 def test_attend_shows_labels(here: Path, capfd) -> None:
     model = trained(capfd, "kinds.csv", "kind")
     found = rows(ok(capfd, "attend", model, "kinds.csv", "--top", "1")[0])
     kinds = np.where(HOUSES.y > 200.0, "dear", "cheap")
-    assert all(row["value"] == kinds[int(row["key"]) - 1] for row in found)
+    assert all(row["value"] == kinds[int(row["key"])] for row in found)
 
 
 def test_a_warning_is_one_line_on_stderr(here: Path, capfd) -> None:
@@ -129,7 +129,7 @@ def test_models_saved_in_python(here: Path, capfd) -> None:
     out, _ = ok(capfd, "predict", "two.regard", "new.csv")
     assert out == f"prediction_1,prediction_2\n{HOUSES.y[0]},{-HOUSES.y[0]}\n"
     out, _ = ok(capfd, "attend", "two.regard", "new.csv")
-    assert out == f"query,rank,key,weight,value_1,value_2,mass\n1,1,1,1.0,{HOUSES.y[0]},{-HOUSES.y[0]},1.0\n"
+    assert out == f"query,rank,key,weight,value_1,value_2,mass\n0,1,0,1.0,{HOUSES.y[0]},{-HOUSES.y[0]},1.0\n"
     assert "must have exactly 2 columns; it has 8" in refused(capfd, "predict", "two.regard", "houses.csv")
     regard.save(regard.AveragePoolingRegressor().fit(HOUSES.X[:, :2], HOUSES.y), "mean.regard")
     out, _ = ok(capfd, "predict", "mean.regard", "new.csv")

@@ -58,7 +58,7 @@ def test_a_bad_row_in_a_later_batch_leaves_no_file(here, line, capfd, small) -> 
     Path("new.csv").write_text("x\n" + "1\n" * 20 + "many\n")
     before = files(here)
     for out in ("p.csv", "p.parquet"):
-        assert "new.csv: row 21, column 'x': 'many'" in refused(capfd, "predict", line, "new.csv", "--out", out)
+        assert "new.csv: row 20, column 'x': 'many'" in refused(capfd, "predict", line, "new.csv", "--out", out)
     assert files(here) == before
 
 
@@ -67,7 +67,7 @@ def test_one_warning_for_all_batches(here, line, capfd, small) -> None:
     out, err = ok(capfd, "predict", line, "new.csv")
     assert out.split() == ["y", *["1.0"] * 10, "81.0", *["1.0"] * 10, "81.0"]
     assert err.count("\n") == 1
-    assert err.startswith("regard: warning: rows 8 to 14: 1 of 7 rows of X (the first is row 3) have no training row")
+    assert err.startswith("regard: warning: rows 7 to 13: 1 of 7 rows of X (the first is row 3) have no training row")
     assert err.endswith("(and 1 more such batches of rows)\n")
 
 
@@ -76,7 +76,7 @@ def test_an_error_says_of_which_rows(here, line, capfd, small) -> None:
     regard.save(model, "strict.regard")
     Path("new.csv").write_text("x\n" + "1\n" * 10 + "40\n")
     err = refused(capfd, "predict", "strict.regard", "new.csv", "--out", "p.csv")
-    assert "new.csv: rows 8 to 11: 1 of 4 rows of X (the first is row 3)" in err
+    assert "new.csv: rows 7 to 10: 1 of 4 rows of X (the first is row 3)" in err
 
 
 def test_a_bar_on_a_terminal(monkeypatch, capfd) -> None:

@@ -136,7 +136,7 @@ def test_94_a_pickle_is_refused_and_never_loaded(web, protocol):
     [
         (b"", "is empty"),
         (b"x,y\n", "no rows"),
-        (b"x,y\n1,2\n3\n", "row 2"),
+        (b"x,y\n1,2\n3\n", "row 1"),
         (b"x,x\n1,2\n", "more than once"),
         (b'x,y\n1,"2\n', "never closed"),
         (b"x,y\n1,\xff\n", "not UTF-8"),

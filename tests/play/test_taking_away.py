@@ -148,12 +148,12 @@ def test_95_own_data_with_html_for_names(visit, light_search):
     x, y = map(float, re.match(r"M([\d.]+) ([\d.]+)", cloud).groups())
     page.page.mouse.click(box["x"] + x + 3.5, box["y"] + y)
     page.page.wait_for_selector("#rows td")
-    assert "Row 1 is" in page.text("#rows-told")
+    assert "Row 0, counted from 0, is" in page.text("#rows-told")
     assert HTML in page.text("#rows")
     assert page.page.locator("#rows .own").count() == 1
     page.page.focus("#scatter")
     page.page.keyboard.press("ArrowRight")
-    wait_for(page.page, "!document.getElementById('rows-told').textContent.includes('Row 1 is')")
+    wait_for(page.page, "!document.getElementById('rows-told').textContent.includes('Row 0, ')")
     assert page.page.locator("#table img, #table b > b").count() == 0
 
 
@@ -173,7 +173,7 @@ def test_own_data_with_targets_whose_squares_leave_float64_are_drawn(visit, ligh
 
 
 BAD_TABLES = [
-    (b"x,y\n1,2\n3\n", "row 2"),
+    (b"x,y\n1,2\n3\n", "row 1"),
     (b"x,y\na,b\n", "two columns of numbers"),
     (b"x,y\n" + b"9" * 4_100_000, "4 MB"),
     (b"\x80\x04K\x01.", "UTF-8"),

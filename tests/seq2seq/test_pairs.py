@@ -119,6 +119,7 @@ BAD_LINES = [
     (b"a\tb\nc\t\xe9t\xe9\n", "line 2: byte 0xe9 is not UTF-8"),
     (b"a\t\xed\xa0\x80\n", "line 1: byte 0xed is not UTF-8"),
     ("a\tb\n".encode("utf-16"), "is UTF-16 text; save it as UTF-8"),
+    ("a\tb\n".encode("utf-32"), "is UTF-32 text; save it as UTF-8"),
     (b"a\tb\rc\td\r", "line 1: a carriage return stands alone"),
     (gzip.compress(b"a\tb\n", mtime=0), "is gzipped; give it a name that ends in .gz"),
     (b"a\t" + b"b" * (1 << 20), "line 1: is longer than 1,048,576 bytes"),

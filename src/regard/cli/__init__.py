@@ -15,6 +15,7 @@ Output files appear whole or not at all; one that exists, or is a link, is repla
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -25,13 +26,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; ``arguments`` default to those of the process."""
     try:
         try:
-            import rich  # noqa: F401
-            import typer  # noqa: F401
-        except ImportError as reason:
-            print(f"regard: the command needs {reason.name}; run pip install 'regard[cli]'", file=sys.stderr)
-            return 2
-        from regard.cli.app import run
-
-        return run(sys.argv[1:] if arguments is None else list(arguments))
+            return _run(sys.argv[1:] if arguments is None else list(arguments))
+        except KeyboardInterrupt:
+            return _stopped(ends=arguments is None)
     except KeyboardInterrupt:
-        return 130
+        # Pressed once more in the instant before it is ignored.
+        return _stopped(ends=arguments is None)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    try:
+        import rich  # noqa: F401
+        import typer  # noqa: F401
+    except ImportError as reason:
+        print(f"regard: the command needs {reason.name}; run pip install 'regard[cli]'", file=sys.stderr)
+        return 2
+    from regard.cli.app import run
+
+    return run(arguments)
+
+
+def _stopped(*, ends: bool) -> int:
+    """The exit code after Ctrl-C. ``ends``: the process does too, and whatever is pressed meanwhile changes nothing."""
+    if ends:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    print("regard: stopped", file=sys.stderr)
+    return 130

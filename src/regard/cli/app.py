@@ -61,7 +61,7 @@ def _options(
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Parse, run, and return the exit code. Nothing but Ctrl-C before the first line gets past this function."""
+    """Parse, run, and return the exit code. Nothing but Ctrl-C gets past this function."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", UserWarning)
@@ -74,9 +74,6 @@ def run(arguments: Sequence[str]) -> int:
             if sys.stdout is not None:
                 sys.stdout.flush()
             return 0
-        except KeyboardInterrupt:
-            say("regard: stopped")
-            return 130
         except BrokenPipeError:
             _forget_stdout()
             return 141

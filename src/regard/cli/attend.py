@@ -30,10 +30,10 @@ class Attend:
         with asking(self.model, self.data, self.out, force=self.force) as (saved, X, now):
             now(f"Attending to {len(saved.model.key_):,} training rows, {len(X):,} queries")
             attention = saved.model.attend(X, top=min(self.top, len(saved.model.key_)))
-        write_table(_long(saved, attention), self.out, force=self.force)
+        write_table(_long(saved, attention, self.out), self.out, force=self.force)
 
 
-def _long(saved: Saved, attention: Any) -> Table:
+def _long(saved: Saved, attention: Any, out: str) -> Table:
     """One line per query and attended key; keys without any weight are left out."""
     import numpy as np
 
@@ -46,13 +46,14 @@ def _long(saved: Saved, attention: Any) -> Table:
     names = ["value"] if value.ndim == 1 else target_names(saved, "value")
     return safe_table(
         {
-            "query": query + 1,
+            "query": query,
             "rank": rank + 1,
-            "key": key + 1,
+            "key": saved.model.row_ids_[key],
             "weight": attention.weight[query, rank],
             **{name: several[:, number] for number, name in enumerate(names)},
             "mass": attention.mass[query],
-        }
+        },
+        out,
     )
 
 
@@ -67,6 +68,7 @@ def command(
 
     Writes one line per query and training row, most attended first: query (row number in this table), rank,
     key (row number in the training table), weight (all weights of a query sum to 1), value (the training row's
-    target) and mass (the sum of the weights shown for the query). Rows are counted from 1, without the header.
+    target) and mass (the sum of the weights shown for the query). Rows are counted from 0: row 0 is the first below
+    the header.
     """
     return Attend(model, data, top, out, force)

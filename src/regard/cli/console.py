@@ -1,10 +1,12 @@
-"""What the command says to people, always on standard error."""
+"""What the command says to people: on standard error, or on a terminal; what came from files moves no cursor there."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 def say(text: str) -> None:
@@ -18,8 +20,34 @@ def clean(text: str) -> str:
     >>> clean("a\nb\x1b[2J")
     'a b\\x1b[2J'
     """
-    joined = " ".join(text.split("\n"))
-    return "".join(mark if mark.isprintable() else repr(mark)[1:-1] for mark in joined)
+    return visible(" ".join(text.split("\n")))
+
+
+def visible(text: str) -> str:
+    r"""Text whose control characters are shown, not obeyed.
+
+    >>> visible("a\nb\x1b[2J")
+    'a\\nb\\x1b[2J'
+    """
+    return "".join(mark if mark.isprintable() else repr(mark)[1:-1] for mark in text)
+
+
+def on_terminal() -> bool:
+    """Whether standard output is read by a person."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def tell(text: str) -> None:
+    """Lines on standard output: exactly these, or on a terminal with their control characters shown."""
+    print("\n".join(map(visible, text.split("\n"))) if on_terminal() else text)
+
+
+def tell_json(value: Any, **options: Any) -> None:
+    """A value as JSON on standard output; on a terminal control characters are escaped as JSON has it."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, **options)
+    if on_terminal():
+        text = "".join(mark if mark.isprintable() or mark == "\n" else json.dumps(mark)[1:-1] for mark in text)
+    print(text)
 
 
 @contextmanager

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
-from regard.cli.console import clean, working
+from regard.cli.console import tell, tell_json, working
 
 
 @dataclass(frozen=True)
@@ -30,10 +29,9 @@ class Diagnose:
             now(f"Leaving out rows, one after another, of {len(model.key_):,}")
             found = model.diagnose()
         if self.as_json:
-            print(json.dumps(_plain(kind, found), ensure_ascii=False, allow_nan=False, indent=1))
+            tell_json(_plain(kind, found), indent=1)
         else:
-            for line in f"{kind}: {found}".splitlines():
-                print(clean(line))
+            tell(f"{kind}: {found}")
 
 
 def _plain(kind: str, found: Any) -> dict[str, Any]:

@@ -9,11 +9,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from regard.cli.console import working
+from regard.cli.console import on_terminal, visible, working
 
 if TYPE_CHECKING:
     from regard.data import Table
     from regard.store import Saved
+
+# What makes a spreadsheet run a cell: signs of a formula, as they are and in full width, and blanks it may skip.
+FORMULA_STARTS = (*"=+-@＝＋－＠", "\t", "\r", "\n")
 
 
 class Language(StrEnum):
@@ -123,26 +126,32 @@ def target_names(saved: Saved, fallback: str) -> list[str]:
 
 
 def spreadsheet_safe(text: str) -> str:
-    """Text that no spreadsheet takes for a formula: what starts with = + - @, tab or return gets an apostrophe.
+    """Text that no spreadsheet takes for a formula: one that starts as a formula may gets an apostrophe.
 
     >>> spreadsheet_safe("=1+1"), spreadsheet_safe("cat")
     ("'=1+1", 'cat')
     """
-    return "'" + text if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+    return "'" + text if text.startswith(FORMULA_STARTS) else text
 
 
-def safe_table(columns: dict[str, Any]) -> Table:
-    """A table ready to be written: texts and column names are made safe, numbers stay numbers."""
+def safe_table(columns: dict[str, Any], out: str) -> Table:
+    """A table ready to be written to ``out``: texts and column names are made safe, numbers stay numbers.
+
+    In a file or a pipe they are exact but for that; on a terminal their control characters are shown.
+    """
     import numpy as np
 
     from regard.data import Table
     from regard.data.table import text_array
 
+    def said(text: str) -> str:
+        return visible(spreadsheet_safe(text)) if out == "-" and on_terminal() else spreadsheet_safe(text)
+
     safe = {}
     for name, column in columns.items():
         array = np.asarray(column)
         texts = array.dtype.kind not in "iuf"
-        safe[spreadsheet_safe(name)] = text_array([spreadsheet_safe(str(cell)) for cell in array]) if texts else array
+        safe[said(name)] = text_array([said(str(cell)) for cell in array]) if texts else array
     return Table(tuple(safe), safe, "output")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.console import say, working
+from regard.cli.console import on_terminal, say, working
 from regard.cli.inputs import loaded, queries, safe_table, target_names
 from regard.cli.progress import walking
 
@@ -38,7 +37,7 @@ class Predict:
         if self.interval is not None:
             _measured(saved.model, self.interval)
         # A bar would run through the answers that stand on the same screen.
-        quiet = self.out == "-" and sys.stdout is not None and sys.stdout.isatty()
+        quiet = self.out == "-" and on_terminal()
         with walking(f"Predicting from {len(saved.model.key_):,} training rows", quiet=quiet) as walk:
             write_batches(self._answers(saved, walk), self.out, force=self.force)
 
@@ -58,7 +57,7 @@ class Predict:
             columns = self._columns(saved.model, queries(saved, table), names, table, warned)
             far += int(columns["far"].sum()) if self.explain is not None else 0
             del table
-            yield safe_table(columns)
+            yield safe_table(columns, self.out)
             walk(share[0], last)
         for rows, message in warned[:1]:
             told = message if number == 1 else f"{rows}: {message}"
@@ -71,7 +70,7 @@ class Predict:
         self, model: Any, X: Any, names: list[str], table: Table, warned: list[tuple[str, str]]
     ) -> dict[str, Any]:
         """Columns for a batch; what is said of row numbers gets the rows it is said of."""
-        rows = f"rows {table.first + 1:,} to {table.first + len(table):,}"
+        rows = f"rows {table.first:,} to {table.first + len(table) - 1:,}"
         with warnings.catch_warnings(record=True) as caught:
             try:
                 columns = _by_name(model.predict(X), names)
@@ -118,7 +117,7 @@ def _ranges(model: Any, X: Any, names: list[str], coverage: float) -> dict[str, 
 
 
 def _looked_at(model: Any, X: Any, top: int) -> dict[str, Any]:
-    """The training rows looked at most, counted from 1, their share of attention, how many, and whether all are far."""
+    """The training rows looked at most, counted from 0, their share of attention, how many, and whether all are far."""
     if not hasattr(model, "explain"):
         raise ValueError(f"--explain: a {type(model).__name__} does not tell which rows it looked at")
     told = model.explain(X, top)
@@ -126,7 +125,7 @@ def _looked_at(model: Any, X: Any, top: int) -> dict[str, Any]:
     for number in range(told.row.shape[1]):
         weight = told.weight[:, number]
         # A row out of reach was not looked at.
-        row = [str(row + 1) if seen else "" for row, seen in zip(told.row[:, number], weight > 0.0, strict=True)]
+        row = [str(row) if seen else "" for row, seen in zip(told.row[:, number], weight > 0.0, strict=True)]
         columns |= {f"row_{number + 1}": row, f"weight_{number + 1}": weight}
     return columns | {"neighbours": told.neighbours, "far": told.far.astype(int)}
 
@@ -153,11 +152,13 @@ def command(
 
     Writes one column, named after the target, with one row per row of the table. Columns are matched by name;
     those the model does not know are ignored. Text that a spreadsheet would run as a formula (it starts with
-    = + - or @) gets a leading apostrophe. The table is read and answered in batches: it may be larger than memory.
+    = + - @, in full width too, a tab or a line end) gets a leading apostrophe. The table is read and answered in
+    batches: it may be larger than memory.
 
     --interval adds the ends of a conformal interval, or for classes the set of likely ones. --explain adds row_1,
-    weight_1, … (training rows, counted from 1 below the header, and their share of the attention), neighbours (how
-    many rows were looked at in all, 1/Σα²) and far: 1 where a row is far from everything the model has seen.
+    weight_1, … (training rows, and their share of the attention), neighbours (how many rows were looked at in all,
+    1/Σα²) and far: 1 where a row is far from everything the model has seen. Rows are counted from 0: row 0 is the
+    first below the header.
     """
     if interval is not None and not 0.0 < interval < 1.0:
         raise typer.BadParameter(

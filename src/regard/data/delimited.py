@@ -7,6 +7,7 @@ columns become numbers all at once, and cells are looked at one by one only to s
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import sys
@@ -31,6 +32,13 @@ _NUMBER_BYTES = b"0123456789+-.eE \t\0"
 _WHOLE_BYTES = b"0123456789+- \t\0"
 # Below this every integer is a float64.
 _EXACT = 2**53
+# Byte order marks of what is not read. That of UTF-32, little end, begins as that of UTF-16 does: it comes first.
+_OTHER_MARKS = {
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
 
 
 class Capped(io.RawIOBase):
@@ -132,13 +140,15 @@ def lines_of(stream: io.BufferedReader[Capped], source: str) -> Iterator[str]:
     while raw := stream.readline(MAX_LINE + 1):
         number += 1
         if number == 1:
-            if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-                raise TableError(f"{source}: is UTF-16 text; save it as UTF-8")
+            for mark, name in _OTHER_MARKS.items():
+                if raw.startswith(mark):
+                    raise TableError(f"{source}: is {name} text; save it as UTF-8")
             if raw.startswith(b"\x1f\x8b"):
                 raise TableError(f"{source}: is gzipped; give it a name that ends in .gz")
             raw = raw.removeprefix(b"\xef\xbb\xbf")
         if b"\0" in raw:
-            raise TableError(f"{source}: line {number}: holds a NUL byte: binary data or UTF-16, not UTF-8 text")
+            what = "binary data or UTF-16 or UTF-32"
+            raise TableError(f"{source}: line {number}: holds a NUL byte: {what}, not UTF-8 text")
         if len(raw) > MAX_LINE:
             raise TableError(f"{source}: line {number}: is longer than {MAX_LINE:,} bytes")
         try:
@@ -152,7 +162,7 @@ def lines_of(stream: io.BufferedReader[Capped], source: str) -> Iterator[str]:
 
 def _checked(reader: Any, width: int, source: str) -> Iterator[list[str]]:
     """Rows of exactly ``width`` cells; blank lines are accepted at the end of the file only."""
-    number = blank = 0
+    number, blank = -1, 0
     for cells in reader:
         if not cells:
             blank = blank or reader.line_num

@@ -93,12 +93,23 @@ def atomic_write(path: PathLike, *, force: bool, error: type[ValueError]) -> Ite
             check_output(path, force, error)
             raise error(f"{path}: was written by another process at the same time; nothing was changed")
     except BaseException as reason:
-        with suppress(OSError):
-            part.unlink()
+        _remove(part)
         if isinstance(reason, OSError):
             raise error(f"{path}: cannot be written ({_words(reason)}); nothing was changed") from None
         raise
     _sync_folder(path.parent)
+
+
+def _remove(part: Path) -> None:
+    """Remove a file, also if Ctrl-C is pressed again meanwhile."""
+    while True:
+        try:
+            part.unlink(missing_ok=True)
+        except KeyboardInterrupt:
+            continue
+        except OSError:
+            pass
+        return
 
 
 def _take_name(part: Path, path: Path) -> bool:
@@ -124,7 +135,7 @@ def _take_name(part: Path, path: Path) -> bool:
     try:
         os.replace(part, path)
     except BaseException:
-        path.unlink()
+        _remove(path)
         raise
     return True
 

@@ -5,7 +5,7 @@ A column is one of
   object, of ``str``  anything else, exactly as it was written
 
 Numbers are asked for by ``numbers`` and ``matrix``, labels by ``labels``; all name the first cell that is in the way.
-Rows are counted from 1 and the header is not a row.
+Rows are counted from 0, as everywhere in ``regard``: row 0 is the first below the header.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+
+# How errors count rows.
+FROM_0 = "rows are counted from 0, below the header"
 
 PLAIN_NUMBER = re.compile(r"[ \t]*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[ \t]*", re.ASCII)
 # Not a plain number, yet surely meant as one: 1,000 or 1_000 or 12% or $5 or 0x10 or nan.
@@ -113,8 +116,8 @@ class Table:
         return column
 
     def error(self, row: int, name: str, what: str) -> TableError:
-        """The error for one cell; ``row`` counts from 0 in this part, and from 1 of the whole table in the message."""
-        return TableError(f"{self.source}: row {self.first + row + 1}, column {name!r}: {what}")
+        """The error for one cell; ``row`` counts from 0 in this part, and the message from 0 in the whole table."""
+        return TableError(f"{self.source}: row {self.first + row}, column {name!r}: {what} ({FROM_0})")
 
     def _not_numbers(self, name: str, column: Array) -> TableError:
         row = next(row for row, cell in enumerate(column) if not is_finite_number(cell))

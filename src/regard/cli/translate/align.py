@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from regard.cli.console import working
+from regard.cli.console import tell, tell_json, working
 from regard.cli.translate.inputs import Data, Device, Model, Target, opened, pairs
 
 
@@ -43,16 +41,16 @@ class Align:
         for one in found:
             if self.form is Form.pharaoh:
                 # The end is not a token of the target text.
-                print(pharaoh(links(one.weights[: len(one.tokens) - 1])))
+                tell(pharaoh(links(one.weights[: len(one.tokens) - 1])))
             elif self.form is Form.text:
-                print(as_text(one), end="\n\n")
+                tell(as_text(one) + "\n")
             else:
                 told = {
                     "source": one.source_tokens,
                     "target": one.tokens,
                     "weights": [[round(float(weight), 4) for weight in row] for row in one.weights],
                 }
-                sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
+                tell_json(told)
 
 
 def command(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
-from regard.cli.console import working
+from regard.cli.console import tell, tell_json, working
 from regard.cli.translate.inputs import Beam, Data, Device, Model, Target, opened, pairs
 
 
@@ -37,7 +36,7 @@ class Evaluate:
             told: dict[str, Any] = quality([one.text for one in found], wanted)._asdict()
         told["beam"], told["lower"] = self.beam, lower
         if self.as_json:
-            print(json.dumps(told))
+            tell_json(told)
             return
         rows = {
             "pairs": f"{told['pairs']:,}",
@@ -46,7 +45,7 @@ class Evaluate:
             "chrF": f"{told['chrf']:.2f}",
         }
         for name, value in rows.items():
-            print(f"{name:6} {value}")
+            tell(f"{name:6} {value}")
 
 
 def command(

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.console import working
+from regard.cli.console import tell, working
 from regard.cli.translate.inputs import Beam, Device, Model, opened
 
 # Lines that are translated together.
@@ -34,7 +34,8 @@ class Run:
             found = translator.translate(
                 lines, beam=self.beam, normalise=self.normalise, copy_unknown=self.copy_unknown
             )
-            sys.stdout.write("".join(f"{one.text}\n" for one in found))
+            for one in found:
+                tell(one.text)
             sys.stdout.flush()
 
     def _lines(self) -> Iterator[list[str]]:

@@ -135,7 +135,7 @@ function look(row) {
 
 function showRows() {
 	const { row, actual, left_out: left, predicted, mass, rows, neighbours, interval, nearness, far } = looked;
-	const told = [say("rowsTold", { row: row + 1, actual: short(actual), left: short(left), predicted: short(predicted),
+	const told = [say("rowsTold", { row, actual: short(actual), left: short(left), predicted: short(predicted),
 		neighbours: short(neighbours), mass: Math.round(100 * mass) })];
 	if (interval) told.push(say("newLike", { low: short(interval[0]), high: short(interval[1]) }));
 	if (far) told.push(say("farRow"));
@@ -145,7 +145,7 @@ function showRows() {
 	$("rows").replaceChildren(heads, ...rows.map((seen) => {
 		const own = seen.row === row, numbers = [seen.y, ...seen.x].map((cell) => short(cell, DIGITS));
 		const shares = [seen.weight, seen.effective].map((share) => `${(100 * share).toFixed(1)} %`);
-		const made = line("td", [`${own ? say("itself") : ""} ${seen.row + 1}`, ...shares, ...numbers]);
+		const made = line("td", [`${own ? say("itself") : ""} ${seen.row}`, ...shares, ...numbers]);
 		made.classList.toggle("own", own);
 		return made;
 	}), line("td", [say("shares"), "", "", "", ...nearness.map((share) => `${Math.round(100 * share)} %`)]));

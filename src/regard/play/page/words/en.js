@@ -119,7 +119,7 @@ export default {
   reach: "reaches about {width} either way",
   hardly: "hardly matters",
   rowsTitle: "Rows behind this prediction",
-  rowsTold: "Row {row} is {actual}. The others predict {left}; with itself among them it is {predicted}. It looks at {neighbours} rows; those below hold {mass} % of the attention.",
+  rowsTold: "Row {row}, counted from 0, is {actual}. The others predict {left}; with itself among them it is {predicted}. It looks at {neighbours} rows; those below hold {mass} % of the attention.",
   newLike: "A new row like it should lie between {low} and {high} in 9 of 10 cases.",
   farRow: "It is far from all other rows: do not trust its prediction.",
   counts: "counts",

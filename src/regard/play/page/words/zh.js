@@ -119,7 +119,7 @@ export default {
   reach: "大约看 {width} 远",
   hardly: "几乎无关",
   rowsTitle: "这个预测看了哪些行",
-  rowsTold: "第 {row} 行实际为 {actual}。其余行预测 {left}；把自己算上是 {predicted}。它看 {neighbours} 行，下面这些占注意力的 {mass} %。",
+  rowsTold: "第 {row} 行（从 0 数起）实际为 {actual}。其余行预测 {left}；把自己算上是 {predicted}。它看 {neighbours} 行，下面这些占注意力的 {mass} %。",
   newLike: "与它一样的新数据，十次中应有九次在 {low} 与 {high} 之间。",
   farRow: "它离其他各行都很远：不要轻信它的预测。",
   counts: "分量",
