@@ -149,7 +149,7 @@ def _client(tasks: Sequence[Any]) -> Any:
     """The client that dask would use; None: dask's own threads, or whatever else the user configured."""
     from dask.base import get_scheduler
 
-    owner = getattr(get_scheduler(collections=list(tasks)), "__self__", None)
+    owner: Any = getattr(get_scheduler(collections=list(tasks)), "__self__", None)
     if is_inherited(owner):
         raise ClusterError(
             f"the dask client of {owner.scheduler.address} was made before this process was forked, and cannot be used "
