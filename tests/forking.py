@@ -1,7 +1,7 @@
 """A process that forks in every order; run as a script it prints what each child came to, as JSON.
 
-    python tests/forking.py all     every case: fork first, after torch alone, after every case ran in the parent
-    python tests/forking.py late    only torch ran in the parent, and only the child imports regard
+python tests/forking.py all     every case: fork first, after torch alone, after every case ran in the parent
+python tests/forking.py late    only torch ran in the parent, and only the child imports regard
 """
 
 from __future__ import annotations

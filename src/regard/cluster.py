@@ -10,7 +10,9 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
@@ -22,6 +24,10 @@ from regard.forks import is_inherited
 POLL, PATIENCE, NOBODY = 1.0, 15.0, 60.0
 # Pairs of rows from which on a GPU is faster than the way there.
 WORTH_A_GPU = 1 << 24
+
+
+# What the current ``cancelling`` block has persisted, with the client that did it.
+_persisted: ContextVar[list[tuple[Any, list[Any]]]] = ContextVar("regard_persisted")
 
 
 class ClusterError(OSError):
@@ -75,7 +81,7 @@ def _has_gpu() -> bool:
 def compute(tasks: Sequence[Any]) -> list[Any]:
     """The results of delayed tasks, in their order.
 
-    Raises what a task raises, or ClusterError. Ctrl-C gives up what has not begun.
+    Raises what a task raises, or ClusterError. Whatever is raised, Ctrl-C included, tasks not yet begun are cancelled.
     """
     dask = require_dask()
     client = _client(tasks)
@@ -90,9 +96,27 @@ def compute(tasks: Sequence[Any]) -> list[Any]:
 def persisted(tasks: Sequence[Any]) -> list[Any]:
     """The same tasks with their results kept where they are computed; lost ones are computed again."""
     dask = require_dask()
+    client = _client(tasks)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sending large graph")
-        return list(dask.persist(*tasks))
+        made = list(dask.persist(*tasks))
+    if client is not None:
+        _persisted.get([]).append((client, made))
+    return made
+
+
+@contextmanager
+def cancelling() -> Iterator[None]:
+    """What is persisted in this block is cancelled if the block raises."""
+    token = _persisted.set([])
+    try:
+        yield
+    except BaseException:
+        for client, made in _persisted.get():
+            _cancel(client, made)
+        raise
+    finally:
+        _persisted.reset(token)
 
 
 def workers() -> int:
@@ -125,7 +149,7 @@ def _client(tasks: Sequence[Any]) -> Any:
     """The client that dask would use; None: dask's own threads, or whatever else the user configured."""
     from dask.base import get_scheduler
 
-    owner = getattr(get_scheduler(collections=list(tasks)), "__self__", None)
+    owner: Any = getattr(get_scheduler(collections=list(tasks)), "__self__", None)
     if is_inherited(owner):
         raise ClusterError(
             f"the dask client of {owner.scheduler.address} was made before this process was forked, and cannot be used "
@@ -142,18 +166,27 @@ def _computed(client: Any, tasks: list[Any]) -> list[Any]:
     futures = client.compute(tasks)
     try:
         _watch(client, futures)
-        return list(client.gather(futures))
-    except KilledWorker as reason:
-        raise ClusterError(
-            f"a task was given up after {reason.allowed_failures + 1} workers died of it, "
-            "most likely for lack of memory: use smaller chunks, or workers with more memory"
-        ) from reason
-    except (CancelledError, CommClosedError) as reason:
-        raise ClusterError(f"the cluster lost what it was asked for: {reason}") from reason
-    except BaseException:
-        if client.status == "running":
-            client.cancel(futures)
+        found = list(client.gather(futures))
+        # Results that are still wanted would be computed again when their worker dies.
+        for future in futures:
+            future.release()
+        return found
+    except BaseException as reason:
+        _cancel(client, futures)
+        if isinstance(reason, KilledWorker):
+            raise ClusterError(
+                f"a task was given up after {reason.allowed_failures + 1} workers died of it, "
+                "most likely for lack of memory: use smaller chunks, or workers with more memory"
+            ) from reason
+        if isinstance(reason, (CancelledError, CommClosedError)):
+            raise ClusterError(f"the cluster lost what it was asked for: {reason}") from reason
         raise
+
+
+def _cancel(client: Any, tasks: list[Any]) -> None:
+    """Stop computing futures or persisted tasks; a scheduler that lost its client has cancelled them already."""
+    if client.status == "running":
+        client.cancel(tasks)
 
 
 def _watch(client: Any, futures: list[Any]) -> None:

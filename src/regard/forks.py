@@ -51,9 +51,10 @@ def _after_fork_in_child() -> None:
     global _forked
     _forked = True
     limit_torch()
-    threaded, client = map(sys.modules.get, ("dask.threaded", "distributed.client"))
+    threaded: Any = sys.modules.get("dask.threaded")
+    client: Any = sys.modules.get("distributed.client")
     if threaded is not None:
-        # dask makes them anew.
+        # dask makes new ones when it needs them.
         threaded.default_pool = None
         threaded.pools.clear()
     if client is not None:

@@ -9,11 +9,14 @@ import pytest
 
 @contextmanager
 def small_cluster():
+    import dask
     from distributed import Client, LocalCluster
 
     # Without an address of its own dask's web server listens to everybody.
     options = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
-    with LocalCluster(n_workers=2, threads_per_worker=1, **options) as cluster, Client(cluster) as client:
+    # On a busy machine a killed worker may take longer to start again than dask waits before it gives up on it.
+    patient = dask.config.set({"distributed.deploy.lost-worker-timeout": "10 minutes"})
+    with patient, LocalCluster(n_workers=2, threads_per_worker=1, **options) as cluster, Client(cluster) as client:
         yield client
 
 

@@ -128,6 +128,48 @@ def test_dataframes_keep_their_names():
         model.predict(table[["b", "a"]])
 
 
+OTHER_COLUMNS = {
+    "text": (LABELS, "string"),
+    "category": (pd.Categorical(LABELS), "category"),
+    "date": (pd.date_range("2020-01-01", periods=N), "datetime64"),
+    "date with a zone": (pd.date_range("2020-01-01", periods=N, tz="UTC"), "datetime64.*UTC"),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_COLUMNS)
+def test_columns_that_are_not_numbers_are_named(kind):
+    """Tables with text are learned from in memory; a dask dataframe names the column that is in the way."""
+    column, dtype = OTHER_COLUMNS[kind]
+    table = dd.from_pandas(pd.DataFrame({"a": X[:, 0], "town": column, "y": Y}), npartitions=2)
+    message = rf"column 'town' must hold real numbers in a dask dataframe, got dtype {dtype}.*; encode or drop it, or"
+    for model in (regard.NadarayaWatsonRegressor(bandwidth=H), regard.KernelRegressor()):
+        with pytest.raises(ValueError, match=f"X {message} call X.compute"):
+            model.fit(table[["a", "town"]], table["y"])
+    in_memory = regard.NadarayaWatsonRegressor(bandwidth=H).fit(pd.DataFrame({"a": X[:, 0], "town": Y}), Y)
+    with pytest.raises(ValueError, match=f"X {message} call X.compute"):
+        in_memory.predict(table[["a", "town"]])
+    with pytest.raises(ValueError, match=f"key {message} call key.compute"):
+        regard.pool(Q, table[["a", "town"]], table["y"], regard.scores.Gaussian())
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "Float64", "int64[pyarrow]"])
+def test_numbers_that_may_be_missing(dtype):
+    """Columns of pandas' own number types are numbers, and a missing one is an error that says where."""
+    frame = pd.DataFrame({"a": X[:, 0], "b": pd.array((5.0 * X[:, 0]).round().astype(int), dtype=dtype), "y": Y})
+    weight = pd.Series(np.arange(N) % 3, dtype="Int64", name="weight")
+    model = regard.NadarayaWatsonRegressor(bandwidth=H)
+
+    def fitted(frame, weight, queries):
+        return clone(model).fit(frame[["a", "b"]], frame["y"], sample_weight=weight).predict(queries[["a", "b"]])
+
+    table = dd.from_pandas(frame, npartitions=2)
+    close(fitted(table, dd.from_pandas(weight, npartitions=2), table), fitted(frame, weight, frame))
+    frame.loc[3, "b"] = pd.NA
+    gap = dd.from_pandas(frame, npartitions=2)
+    with pytest.raises(ValueError, match="chunk 0: X row 3 is not finite"):
+        model.fit(gap[["a", "b"]], gap["y"])
+
+
 @pytest.mark.parametrize(
     "model",
     [

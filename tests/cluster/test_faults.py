@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import multiprocessing
 import os
 import random
 import signal
@@ -14,6 +17,8 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask import delayed
+from distributed import CancelledError, KilledWorker
+from distributed.comm.core import CommClosedError
 
 import regard
 from cuts import cut
@@ -82,10 +87,93 @@ def die(block):
     os._exit(1)
 
 
+GIVEN_UP = r"given up after . workers died of it, most likely for lack of memory"
+
+
+def next_call_is_right():
+    """An unrelated call on the current cluster gives what one machine gives."""
+    got = regard.pool(X[:10], da.from_array(X, chunks=(1000, 2), name=False), Y, Gaussian())
+    assert np.allclose(got.output, regard.pool(X[:10], X, Y, Gaussian()).output, rtol=1e-12)
+
+
 def test_97_a_task_that_kills_every_worker_is_given_up(fresh):
-    key = da.from_array(X, chunks=(1000, 2), name=False).map_blocks(die, dtype=float, meta=X[:0])
-    with pytest.raises(ClusterError, match=r"given up after . workers died of it, most likely for lack of memory"):
-        regard.pool(X[:10], key, da.from_array(Y, chunks=1000), Gaussian())
+    """Its siblings, which would kill workers for as long as there are some, are cancelled."""
+    key = da.from_array(X, chunks=(100, 2), name=False).map_blocks(die, dtype=float, meta=X[:0])
+    with pytest.raises(ClusterError, match=GIVEN_UP):
+        regard.pool(X[:10], key, da.from_array(Y, chunks=100), Gaussian())
+    next_call_is_right()
+
+
+def die_if(block, flag):
+    return die(block) if os.path.exists(flag) else block
+
+
+def test_97_tasks_that_kill_workers_while_learning_are_cancelled(fresh, tmp_path, monkeypatch):
+    """What ``fit`` keeps on the cluster while it learns goes when it fails."""
+    flag, persisted = tmp_path / "die", running.persisted
+
+    def from_now_on(tasks):
+        flag.touch()
+        return persisted(tasks)
+
+    monkeypatch.setattr("regard.bandwidth.chunked_rows.persisted", from_now_on)
+    monkeypatch.setattr("regard.estimators.clustered.SMALL", 0)
+    key = da.from_array(X, chunks=(100, 2), name=False).map_blocks(die_if, str(flag), dtype=float, meta=X[:0])
+    with pytest.raises(ClusterError, match=GIVEN_UP):
+        regard.NadarayaWatsonRegressor().fit(key, da.from_array(Y, chunks=100))
+    next_call_is_right()
+
+
+def broken(error):
+    def gather(futures):
+        raise error
+
+    return gather
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (KilledWorker("task", None, 3), ClusterError),
+        (CommClosedError("the connection is gone"), ClusterError),
+        (CancelledError("task"), ClusterError),
+        (ZeroDivisionError("of a task"), ZeroDivisionError),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+    ],
+    ids=lambda each: type(each).__name__ if isinstance(each, BaseException) else "",
+)
+def test_whatever_goes_wrong_nothing_goes_on(error, raised, on_cluster, monkeypatch):
+    sent, send = [], on_cluster.compute
+    monkeypatch.setattr(on_cluster, "compute", lambda tasks: sent.extend(send(tasks)) or sent)
+    monkeypatch.setattr(on_cluster, "gather", broken(error))
+    with pytest.raises(raised):
+        running.compute([delayed(abs)(-1), delayed(abs)(-2)])
+    assert [future.cancelled() for future in sent] == [True, True]
+
+
+def test_results_are_released_where_they_were_computed(on_cluster, monkeypatch):
+    """Whatever is still wanted is computed again when a worker dies, and may kill the next one."""
+    monkeypatch.setattr(running, "POLL", 0.01)
+    gc.disable()
+    try:
+        assert running.compute([delayed(slowly, pure=False)(at) for at in (1, 2)]) == [1, 2]
+        on_cluster.sync(asyncio.sleep, 0)  # the event loop does things in their order
+        assert not [key for key in on_cluster.futures if "slowly" in str(key)]
+    finally:
+        gc.enable()
+
+
+def of_this_cluster():
+    return regard.pool(X[:10], X, Y, Gaussian(), engine="dask")
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_client_from_before_a_fork_is_an_error(on_cluster):
+    """Its event loop runs in the parent: whatever waits for it in the child would wait forever."""
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        future = pool.apply_async(of_this_cluster)
+        with pytest.raises(ClusterError, match=r"made before this process was forked.*make a distributed.Client"):
+            future.get(timeout=60.0)
 
 
 def fail(block):

@@ -29,6 +29,29 @@ def lengths_of(given: Any) -> tuple[int, ...] | None:
     return None if any(size != size for size in sizes) else tuple(map(int, sizes))
 
 
+def numpy_dtype(dtype: Any) -> np.dtype[Any]:
+    """The numpy dtype of a column's values; that of objects where numpy has no such dtype (text, categories)."""
+    try:
+        found: np.dtype[Any] = np.dtype(getattr(dtype, "numpy_dtype", dtype))
+        return found
+    except TypeError:
+        return np.dtype(object)
+
+
+def _number_dtype(name: str, frame: Any) -> np.dtype[Any]:
+    """The common dtype of the columns of a dataframe; columns of objects may hold numbers, and are checked later."""
+    found = []
+    for column, dtype in frame.dtypes.items():
+        plain = numpy_dtype(dtype)
+        if plain.kind not in "fiub" and str(dtype) != "object":
+            raise ValueError(
+                f"{name} column {column!r} must hold real numbers in a dask dataframe, got dtype {dtype}; encode or "
+                f"drop it, or call {name}.compute() first"
+            )
+        found.append(plain)
+    return np.result_type(*found)
+
+
 class Blocks:
     """The blocks of rows of one argument."""
 
@@ -36,7 +59,7 @@ class Blocks:
         self.name, self.frame = name, is_frame(given)
         if self.frame:
             self.ndim, self.width = given.ndim, len(given.columns) if given.ndim == 2 else 1
-            self.dtype = np.result_type(*given.dtypes) if given.ndim == 2 else given.dtype
+            self.dtype = _number_dtype(name, given) if given.ndim == 2 else numpy_dtype(given.dtype)
         else:
             self.ndim = given.ndim
             if self.ndim not in ndim:

@@ -177,7 +177,8 @@ def _numbers(name: str, part: Any) -> Array:
     if array.dtype != object:
         return array
     try:
-        return array.astype(np.float64)
+        # Numbers that may be missing (Int64 and its like) are objects, and missing ones are no floats.
+        return np.asarray(part.to_numpy(np.float64, na_value=np.nan) if hasattr(part, "to_numpy") else array, float)
     except (TypeError, ValueError):
         raise TypeError(f"{name} must hold real numbers, got text or other objects; encode them first") from None
 

@@ -25,7 +25,7 @@ from regard.bandwidth.losses import SquaredError
 from regard.bandwidth.units import unscaled
 from regard.chunks.pooling import as_array
 from regard.chunks.rows import Block, Rows, examined, rows_of, together
-from regard.cluster import compute, tasks_of
+from regard.cluster import cancelling, compute, tasks_of
 from regard.estimators.callbacks import watched
 
 Array = NDArray[Any]
@@ -69,7 +69,8 @@ def fit_on_cluster(model: Any, X: Any, y: Any, sample_weight: Any = None, groups
     _name_features(model, X, rows)
     _forget(model)
     if hasattr(model, "_learn"):
-        _learn(model, rows, counted, groups is not None, len(model.classes_) if labelled else 0)
+        with cancelling():
+            _learn(model, rows, counted, groups is not None, len(model.classes_) if labelled else 0)
     _remember(model, rows)
     return model
 
