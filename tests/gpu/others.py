@@ -110,8 +110,9 @@ def _score(name: str, d: int, rng: np.random.Generator) -> Score:
     make = Nearest if kernel == "nearest" else RADIAL[kernel]
     w = 2.0 ** round(float(np.log2(0.75 / (2.0 * d) ** 0.5)))
     if kind == "matrix":
-        # One number to a row: projections of short numbers stay short.
-        return make(w * np.eye(d, max(1, d // 2)))
+        # Projections are taken from the mean of the keys, which is no short number: no pair may lie on the very edge of
+        # reach, where rounding decides whether it counts.
+        return make(1.1 * w * np.eye(d, max(1, d // 2)))
     return make(w * np.resize([1.0, 0.5, 1.0, 2.0], d) if kind else w)
 
 

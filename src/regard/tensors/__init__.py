@@ -163,10 +163,12 @@ def _canonical(query: Tensor, key: Tensor, score: Score) -> tuple[Tensor, Tensor
     """Both sides, the one parameter and the code that the operators know."""
 
     def parameter(given: Any) -> Any:
-        # A score's own arrays are read-only, and torch would warn of that.
-        given = given if isinstance(given, Tensor) else torch.tensor(given.tolist(), dtype=torch.float64)
         limits = torch.finfo(query.dtype)
-        return given.to(device=query.device, dtype=query.dtype).clamp(limits.min, limits.max)
+        if isinstance(given, Tensor):
+            return given.to(device=query.device, dtype=query.dtype).clamp(limits.min, limits.max)
+        within = given.clip(limits.min, limits.max)
+        # A number is filled in, not copied: a graph that is being captured cannot wait for the host.
+        return query.new_tensor(within.tolist()) if given.ndim else query.new_full((), float(within))
 
     if isinstance(score, Additive):
         W_q, W_k, w_v = (parameter(part) for part in (score.W_q, score.W_k, score.w_v))
