@@ -57,7 +57,7 @@ _KIND = Kind(
     "regard-model",
     1,
     "regard model",
-    {"kind": object, "parameters": dict, "fitted": dict, "sizes": dict, "metadata": dict, "regard": str},
+    {"kind": object, "parameters": dict, "fitted": dict, "metadata": dict, "regard": str},
     StoreError,
 )
 
@@ -185,7 +185,8 @@ def _made(sealed: Sealed, path: PathLike, embed: Any, *, mapped: bool) -> Saved:
             from regard.estimators.shelved import put_up
 
             put_up(model, shelves)
-        _layout().sizes_of(description["kind"], parameters, fitted, description["sizes"])
+        # Files written before sizes were stated have none; their arrays are checked against each other.
+        _layout().sizes_of(description["kind"], parameters, fitted, description.get("sizes"))
         if not mapped:
             _layout().check_classes(fitted)
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as reason:

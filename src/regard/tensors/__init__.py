@@ -168,7 +168,8 @@ def _canonical(query: Tensor, key: Tensor, score: Score) -> tuple[Tensor, Tensor
             return given.to(device=query.device, dtype=query.dtype).clamp(limits.min, limits.max)
         within = given.clip(limits.min, limits.max)
         # A number is filled in, not copied: a graph that is being captured cannot wait for the host.
-        return query.new_tensor(within.tolist()) if given.ndim else query.new_full((), float(within))
+        made: dict[str, Any] = {"dtype": query.dtype, "device": query.device}
+        return torch.tensor(within.tolist(), **made) if given.ndim else torch.full((), float(within), **made)
 
     if isinstance(score, Additive):
         W_q, W_k, w_v = (parameter(part) for part in (score.W_q, score.W_k, score.w_v))
