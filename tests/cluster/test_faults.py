@@ -224,7 +224,9 @@ def test_103_the_death_of_the_scheduler_is_a_prompt_error(monkeypatch):
     from distributed import Client
 
     monkeypatch.setattr(running, "PATIENCE", 2.0)
-    run = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    # The scheduler reads the graph, and so needs what this file imports.
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    run = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True, "env": env}
     with subprocess.Popen([sys.executable, "-c", SCHEDULER], **run) as scheduler:
         address = scheduler.stdout.readline().strip()
         with subprocess.Popen([sys.executable, "-c", WORKER, address], **run) as worker:
