@@ -21,7 +21,7 @@ from regard.estimators.forgetting import Forgetting
 from regard.estimators.inputs import checked_device, query_array, training_arrays
 from regard.estimators.lazily import answers_from_cluster, lazy_answers
 from regard.estimators.shelved import nearby
-from regard.planner import ENGINES
+from regard.planner import ENGINES, engine_of_limits
 from regard.pooling import attention_weights, pool
 from regard.scores import Gaussian, Nearest, Radial
 
@@ -152,6 +152,7 @@ class KeyPooling(Explaining, Forgetting, BaseEstimator):  # type: ignore[misc]
             if instead is None:
                 output[nobody] = np.nan
             else:
+                options["engine"] = engine_of_limits(self._engine)
                 output[nobody] = pool(query[nobody], self.key_, value, instead, **options).output
         return output, nobody
 
@@ -167,6 +168,7 @@ class KeyPooling(Explaining, Forgetting, BaseEstimator):  # type: ignore[misc]
         weights = attention_weights(query, self.key_, self.attention_score_, **options)
         nobody = np.asarray(~weights.any(axis=1))
         if nobody.any() and (instead := self._instead()) is not None:
+            options["engine"] = engine_of_limits(self.engine)
             weights[nobody] = attention_weights(query[nobody], self.key_, instead, **options)
         return weights, nobody
 
