@@ -31,6 +31,8 @@ from thresholds import thresholds
 
 FULL = bool(os.environ.get("REGARD_SOAK"))
 FOUND = thresholds()
+# Few rows and a kernel that ends.
+pytestmark = pytest.mark.filterwarnings("ignore:.* have no training row within the bandwidth:UserWarning")
 # As rows, and as pairs of a query and a key; larger ones are of clusters and of GPUs.
 ROWS = sorted({value for value in FOUND.values() if value <= many.BAGGED})
 PAIRS = sorted({value for value in FOUND.values() if value <= (1 << 27 if FULL else 1 << 21)})
@@ -105,10 +107,10 @@ def cases(names):
 
 
 def is_search(name, options):
-    """Whether ``fit`` learns, and the suite has time for it; numbers of a network and named engines are for soak."""
+    """Whether ``fit`` learns, and there is time for it; numbers of a network and most engines are for soak."""
     network = isinstance(MODELS[name], regard.AttentionRegressor) and not {*options} <= {"score", "embed"}
     if network or {"engine", "tol", "random_state"} & set(options):
-        return FULL and "spectral" not in options.values()
+        return FULL and not {"reference", "spectral"} & {*map(str, options.values())}
     return name not in WITHOUT_SEARCH and options.get("bandwidth", "loo") in (*CRITERIA, "adaptive")
 
 
@@ -174,6 +176,30 @@ def quick_search(monkeypatch):
     monkeypatch.setattr(adaptive, "LADDER", 4.0)
 
 
+LINE = np.r_[np.linspace(-1.0, 1.0, 60), 5.0][:, None]
+FAR = np.array([[0.3], [2.5], [9.0], [1e200]])
+NAMED = {
+    "sorted": [(name, {"kernel": "epanechnikov"}) for name in WITH_BANDWIDTH],
+    "spectral": [(name, {}) for name in WITH_BANDWIDTH],
+}
+
+
+@pytest.mark.usefixtures("quick_search")
+@pytest.mark.parametrize("bandwidth", [0.2, "loo"])
+@pytest.mark.parametrize("engine", NAMED)
+def test_what_an_engine_leaves_over(engine, bandwidth):
+    """Rows out of reach, lines far outside and residuals averaged over all rows are for another engine to do."""
+    for name, options in NAMED[engine]:
+        kind, y = type(MODELS[name]), np.sin(3.0 * LINE[:, 0])
+        y = y > 0.0 if is_classifier(MODELS[name]) else y
+        named, usual = (kind(bandwidth=bandwidth, engine=one, **options).fit(LINE, y) for one in (engine, "auto"))
+        close = {"atol": 1e-6, "rtol": 1e-5} if bandwidth == 0.2 else {"atol": 0.5}
+        np.testing.assert_allclose(answers(named, FAR), answers(usual, FAR), **close)
+        if bandwidth == 0.2 and not is_classifier(named):
+            found, wanted = (model.predict(FAR[:2], return_std=True)[1] for model in (named, usual))
+            np.testing.assert_allclose(found, wanted, **close)
+
+
 def test_the_thresholds_are_found():
     for module, name in ((valleys, "SCAN_ROWS"), (heads, "SOME"), (many, "BATCHED"), (many, "BAGGED")):
         assert FOUND[f"bandwidth.{module.__name__.rpartition('.')[2]}.{name}"] == getattr(module, name)
@@ -192,14 +218,19 @@ def test_searches_with_every_value(case, rows):
     check_both_sides(case, rows)
 
 
-# Rows up to which a model is searched for where the suite stops at 2,000: an estimator of heads looks at all pairs.
-MOST = {"NadarayaWatsonRegressor": many.BAGGED, "LocalLinearRegressor": many.BATCHED}
+def most_rows(name, options):
+    """Rows up to which ``make soak`` searches: estimators of heads and networks look at all pairs many times."""
+    if name not in WITH_BANDWIDTH:
+        return heads.MOST
+    return many.BATCHED if options or name != "NadarayaWatsonRegressor" else many.BAGGED
+
+
 USUAL = [(name, {}) for name in MODELS if name not in WITHOUT_SEARCH]
 USUAL += [("NadarayaWatsonRegressor", {"bandwidth": name}) for name in ("gcv", "aicc")]
 SIZES = [
     (case, rows)
     for case in USUAL
-    for rows in rows_of("bandwidth", MOST.get(case[0] * (not case[1]), heads.MOST) if FULL else heads.SOME)
+    for rows in rows_of("bandwidth", most_rows(*case) if FULL else heads.SOME)
     if FULL or rows != valleys.SCAN_ROWS
 ]
 

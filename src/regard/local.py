@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from regard.arrays import as_numpy, like
 from regard.lines import Central, LocalAdjoint, LocalFit, central, line, local_adjoint, local_fit
 from regard.partial import Partial, merge
+from regard.planner import engine_of_limits
 from regard.problem import Adjoint, Gradients, Problem, build, split_moments
 from regard.runner import run_moments, run_pullback
 from regard.scores import Radial
@@ -195,7 +196,8 @@ def _means_about(problem: Problem, x: Array, engine: str) -> Array:
     for start in range(0, len(left), COLUMNS):
         block = slice(start, start + COLUMNS)
         products = factors[:, left[block]] * factors[:, right[block]]
-        partial = run_moments(replace(problem, columns=products, degree=0, tol=0.0), engine).partial
+        exact = replace(problem, columns=products, degree=0, tol=0.0)
+        partial = run_moments(exact, engine_of_limits(engine)).partial
         means.append(partial.moments / partial.mass[:, None])
     return np.concatenate(means, axis=1)
 

@@ -117,9 +117,15 @@ def plan(sketch: Sketch, engine: str = "auto", threads: int = 1) -> Plan:
     # A worker has a plan of its own, with its own limit.
     if _can_overflow(sketch.score) and name != "dask":
         limit = Nearest(sketch.score.w)  # type: ignore[attr-defined]
-        last = "tiled" if name in ("sorted", "spectral") else name
-        steps.append(_step(sketch, last, limit, threads, "only for queries where every score overflows"))
+        steps.append(
+            _step(sketch, engine_of_limits(name), limit, threads, "only for queries where every score overflows")
+        )
     return Plan(sketch, tuple(steps), considered)
+
+
+def engine_of_limits(engine: str) -> str:
+    """The engine for what ``engine`` leaves over: the nearest key, the mean of all, and rows done again exactly."""
+    return "tiled" if engine in ("sorted", "spectral") else engine
 
 
 def step_at_once(sketch: Sketch, threads: int) -> Step | None:

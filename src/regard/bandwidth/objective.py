@@ -31,6 +31,7 @@ from regard.data.columns import Coding
 from regard.lines import check_spans
 from regard.local import Local, fit_local
 from regard.partial import Partial
+from regard.planner import engine_of_limits
 from regard.pooling import pool
 from regard.problem import Problem, build, matrix, moment_count, relative_weights
 from regard.runner import run_kept, run_sweep
@@ -281,7 +282,8 @@ class Objective:
         kept = self._kept if self._kept is not None and self._kept.holds(score.w) else None
         # What is kept was checked when it was laid out.
         problem = self._problem(score) if kept is None else replace(self._laid, score=score)
-        return fit_local(problem, self.degree, ridge, self.engine, own, kept, self.leaning)
+        engine = self.engine if score.w.any() else engine_of_limits(self.engine)
+        return fit_local(problem, self.degree, ridge, engine, own, kept, self.leaning)
 
     @cached_property
     def _kept(self) -> Kept | None:
@@ -317,7 +319,7 @@ class Objective:
             limit,
             sample_weight=self.weight,
             exclude=exclude,
-            engine=self.engine,
+            engine=engine_of_limits(self.engine),
         )
         return pooled.output
 

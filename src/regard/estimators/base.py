@@ -22,7 +22,7 @@ from regard.estimators.inputs import checked_device, query_array, training_array
 from regard.estimators.lazily import answers_from_cluster, lazy_answers
 from regard.estimators.mapped import check_file
 from regard.estimators.shelved import nearby
-from regard.planner import ENGINES
+from regard.planner import ENGINES, engine_of_limits
 from regard.pooling import attention_weights, pool
 from regard.scores import Gaussian, Nearest, Radial
 
@@ -162,6 +162,7 @@ class KeyPooling(Explaining, Forgetting, BaseEstimator):  # type: ignore[misc]
             if instead is None:
                 output[nobody] = np.nan
             else:
+                options["engine"] = engine_of_limits(self._engine)
                 output[nobody] = pool(query[nobody], self.key_, value, instead, **options).output
         return output, nobody
 
@@ -177,6 +178,7 @@ class KeyPooling(Explaining, Forgetting, BaseEstimator):  # type: ignore[misc]
         weights = attention_weights(query, self.key_, self.attention_score_, **options)
         nobody = np.asarray(~weights.any(axis=1))
         if nobody.any() and (instead := self._instead()) is not None:
+            options["engine"] = engine_of_limits(self.engine)
             weights[nobody] = attention_weights(query[nobody], self.key_, instead, **options)
         return weights, nobody
 

@@ -24,6 +24,7 @@ from scipy.special import gammaln
 from regard.bandwidth.many import BATCH, BATCHED, EXACT
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.rules import counts_repetitions
+from regard.planner import engine_of_limits
 from regard.pooling import attention_weights, pool
 from regard.scores import Gaussian, Nearest, Radial
 
@@ -140,6 +141,7 @@ def spread_at(
         output, logsumexp = pool(query, key, size, wide, **options)
         nobody = np.isneginf(logsumexp)
         if nobody.any():
+            options["engine"] = engine_of_limits(engine)
             output[nobody] = pool(query[nobody], key, size, Nearest(wide.w), **options).output
         total = total + view.share * output
     return _mixed(np.asarray(total), mean_size(size, counts), overall)
