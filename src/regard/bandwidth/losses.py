@@ -47,8 +47,8 @@ class SquaredError:
     def of(cls, y: Array, counts: Array) -> SquaredError:
         y = y[:, None] if y.ndim == 1 else y
         share = counts / counts.sum()
-        # A mean is rounded: equal numbers are known by being equal, and far from 0 the mean is off by the mean of what it
-        # leaves.
+        # A mean is rounded. Equal numbers are known by being equal; far from 0, the mean of the deviations is what the
+        # mean is off by.
         varies = y.min(axis=0) < y.max(axis=0)
         centre = share @ y
         deviation = y - centre
