@@ -16,6 +16,8 @@ Array = NDArray[Any]
 EVEN, ENOUGH = 0.1, 1000.0
 # Where an absolute error is rounded off, as a share of the median distance of y from its median.
 CORNER = 0.1
+# Error of a mean, as a share of the largest distance from it, from which on it is put right.
+COARSE = 1e-9
 # Steps of mixing probabilities.
 CREDITS = 100
 
@@ -45,12 +47,14 @@ class SquaredError:
     def of(cls, y: Array, counts: Array) -> SquaredError:
         y = y[:, None] if y.ndim == 1 else y
         share = counts / counts.sum()
-        # A mean is rounded: its own error is the mean of what it leaves, and equal numbers are known by being equal.
+        # A mean is rounded. Equal numbers are known by being equal; far from 0, the mean of the deviations is what the
+        # mean is off by.
         varies = y.min(axis=0) < y.max(axis=0)
         centre = share @ y
         deviation = y - centre
-        rounded = share @ deviation
-        centre, deviation = centre + rounded, np.where(varies, deviation - rounded, 0.0)
+        off = share @ deviation
+        off = np.where(np.abs(off) > COARSE * np.abs(deviation).max(axis=0, initial=0.0), off, 0.0)
+        centre, deviation = centre + off, np.where(varies, deviation - off, 0.0)
         largest = np.abs(deviation).max(axis=0, initial=0.0)
         unit = np.where(largest > 0.0, largest, 1.0)
         scale = np.where(varies, unit * np.sqrt(share @ (deviation / unit) ** 2), 1.0)
