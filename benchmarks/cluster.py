@@ -31,7 +31,7 @@ import regard
 from machine import cores, describe, facts, save, table
 from regard.bandwidth.chunked_rows import objective_of
 from regard.bandwidth.objective import Objective
-from regard.chunks.rows import examined, rows_of
+from regard.cluster.rows import examined, rows_of
 from regard.scores import Gaussian
 
 RUNS = 3
@@ -236,9 +236,9 @@ def leave_one_out(rows: int) -> dict[str, Any]:
 
 def constants() -> dict[str, float]:
     """What one task, one byte and one merged state cost."""
-    from regard.chunks.states import joined
-    from regard.folds import fold
-    from regard.problem import build
+    from regard.cluster.states import joined
+    from regard.core.problem import build
+    from regard.pooling.folds import fold
 
     with workers(2) as client:
         client.gather(client.map(_nothing, range(2000), pure=False))

@@ -92,7 +92,7 @@ def first_calls() -> dict[str, float]:
         "from regard import pool; from regard.scores import Gaussian;"
         "[pool(x, x, x[:, 0], Gaussian(), engine='tiled') for x in"
         " (np.linspace(0, 5, 512, dtype=t)[:, None] for t in (np.float32, np.float64))];"
-        "wall = perf_counter() - start; from regard.programs.compiled import notice;"
+        "wall = perf_counter() - start; from regard.programs.cpu.compiled import notice;"
         "print(json.dumps([wall, notice.seconds]))"
     )
     found: dict[str, float] = {}

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from regard.partial import finish, lift, merge
+from regard.core.state import finish, lift, merge
 from regard.scores import Gaussian
 
 rng = np.random.default_rng(0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from generators import OPTIONS, score_table
-from regard import pooling
+from regard.pooling import functions as pooling
 
 D = 3
 SCORES = score_table(D)

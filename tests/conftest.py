@@ -69,7 +69,7 @@ _workers: list[float] = []
 
 
 def _compile_seconds() -> float:
-    module = sys.modules.get("regard.programs.compiled")
+    module = sys.modules.get("regard.programs.cpu.compiled")
     return float(module.notice.seconds) if module is not None else 0.0
 
 

@@ -45,8 +45,8 @@ def compile_only() -> list[str]:
 def calls() -> dict[str, Any]:
     import torch
 
-    from regard.engines import batches, launch, layer, products
-    from regard.engines.lay import ADDITIVE, Who, radial_form
+    from regard.engines.gpu import batches, launch, layer, products
+    from regard.engines.gpu.lay import ADDITIVE, Who, radial_form
 
     labels = torch.arange(N)[None]
     every = Who(

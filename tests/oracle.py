@@ -117,7 +117,7 @@ def pooled(
 
 
 def products(query: Array, key: Array, columns: Array, degree: int, real: Any = np.longdouble) -> Array:
-    """What the moments average, (Q, K, M), laid out as ``regard.problem`` says."""
+    """What the moments average, (Q, K, M), laid out as ``regard.core.problem`` says."""
     delta = key.astype(real)[None, :, :] - query.astype(real)[:, None, :]
     v = np.broadcast_to(columns.astype(real)[None], (len(query), *columns.shape))
     flat = [v]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.pooling import Pooled
+from regard.pooling.functions import Pooled
 
 
 def close(found: Pooled, whole: Pooled, dtype: Any = np.float64, rounding: float = 64) -> None:

@@ -18,8 +18,8 @@ from hypothesis.extra import numpy as hnp
 
 import oracle
 from generators import DTYPES, ENGINES
-from regard import planner
-from regard.pooling import attention_weights, pool
+from regard.pooling import planner
+from regard.pooling.functions import attention_weights, pool
 from regard.scores import KERNELS, RADIAL, Gaussian, Laplace, Nearest
 
 UNIT = {np.float32: 2.0**-24, np.float64: 2.0**-53}

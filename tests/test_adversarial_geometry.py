@@ -7,7 +7,7 @@ import pytest
 
 from extremes import KEY, QUERY, SOFT, VALUE, close
 from generators import make_inputs
-from regard.pooling import attention_weights, pool
+from regard.pooling.functions import attention_weights, pool
 from regard.scores import KERNELS, RADIAL, Additive, DotProduct, Gaussian, Laplace, Nearest
 from sweeps import every_dtype, every_engine, every_kernel, few_and_many
 

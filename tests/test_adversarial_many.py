@@ -10,7 +10,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from regard.pooling import pool
+from regard.pooling.functions import pool
 from regard.scores import Gaussian
 from sweeps import every_engine
 

@@ -7,7 +7,7 @@ import pytest
 
 from extremes import KEY, QUERY, VALUE, arrays, close
 from generators import score_table
-from regard.pooling import attention_weights, pool
+from regard.pooling.functions import attention_weights, pool
 from regard.scores import Gaussian
 from sweeps import every_dtype, every_engine, few_and_many
 

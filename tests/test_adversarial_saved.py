@@ -14,8 +14,8 @@ import pytest
 
 import regard
 from adversaries import ALL, FRAME, LABELS, Q, X, Y, answer, fitted
-from regard.onnx import ExportError, export_onnx
-from regard.store import StoreError
+from regard.store.models import StoreError
+from regard.store.onnx import ExportError, export_onnx
 
 FULL = bool(os.environ.get("REGARD_SOAK"))
 # Places of a file that are cut or changed: all, or some of each kind of model.

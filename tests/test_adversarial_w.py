@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from extremes import KEY, QUERY, SOFT, VALUE, arrays, close
-from regard.pooling import pool
+from regard.pooling.functions import pool
 from regard.scores import KERNELS, RADIAL, Gaussian
 from sweeps import every_dtype, every_engine, every_kernel, few_and_many
 

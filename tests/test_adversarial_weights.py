@@ -9,7 +9,7 @@ import pytest
 
 from extremes import KEY, QUERY, SOFT, VALUE, arrays, close
 from generators import score_table
-from regard.pooling import attention_weights, pool
+from regard.pooling.functions import attention_weights, pool
 from regard.scores import RADIAL, Gaussian, Nearest
 from sweeps import every_dtype, every_engine, few_and_many
 

@@ -93,7 +93,7 @@ def test_25_26_31_the_narrowest_see_the_nearest_row(name, kernel, bandwidth):
 
 @every_taker
 def test_28_negative_bandwidths_are_an_error(name):
-    """A score takes a negative w as its size; a bandwidth is no w."""
+    """|w| is what counts in a score, but a bandwidth is a length."""
     for width in (-0.7, np.array([0.7, -2.0]), -np.inf):
         with pytest.raises(ValueError, match="bandwidth must be above 0"):
             fit(name, width)

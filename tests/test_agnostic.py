@@ -12,11 +12,13 @@ import pytest
 
 from agreement import SCORES, D, every_option, every_path, every_score, identical, near, same
 from generators import ENGINES, make_inputs, takes
-from regard import engines, planner, pooling, runner
-from regard.partial import finish
-from regard.planner import plan
-from regard.pooling import pool
-from regard.problem import build
+from regard import engines
+from regard.core.problem import build
+from regard.core.state import finish
+from regard.pooling import functions as pooling
+from regard.pooling import planner, runner
+from regard.pooling.functions import pool
+from regard.pooling.planner import plan
 from regard.scores import Gaussian
 from sweeps import every_dtype, every_engine
 

@@ -7,9 +7,9 @@ import pytest
 
 from agreement import identical, same
 from regard import explain_plan, pool
-from regard.engines.words import packed
-from regard.programs.at_once import lay
-from regard.runner import run_at_once
+from regard.engines.cpu.words import packed
+from regard.pooling.runner import run_at_once
+from regard.programs.cpu.at_once import lay
 from regard.scores import Gaussian, Laplace
 
 SIZES = [(100, 100), (33, 300), (301, 97), (1500, 500), (32, 257)]

@@ -7,8 +7,8 @@ import pytest
 
 from agreement import SCORES, D, every_path, every_score, near, same
 from generators import make_inputs
-from regard import pooling
-from regard.pooling import attention_weights, pool
+from regard.pooling import functions as pooling
+from regard.pooling.functions import attention_weights, pool
 from sweeps import every_dtype, every_engine
 
 

@@ -12,8 +12,8 @@ import pytest
 
 import regard
 from regard.bandwidth import loo_objective
-from regard.inference import Diagnosis
-from regard.inference.looks import straightness
+from regard.model.attention_summary import straightness
+from regard.model.diagnosis import Diagnosis
 from regard.scores import Gaussian
 
 # Manners, not minima.

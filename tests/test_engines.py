@@ -14,9 +14,9 @@ import pytest
 import oracle
 from generators import DTYPES, ENGINES, OPTIONS, Inputs, Known, known, make_inputs, score_table, takes
 from regard import engines
-from regard.planner import plan
-from regard.pooling import attention_weights, pool
-from regard.problem import build, moment_count, split_moments
+from regard.core.problem import build, moment_count, split_moments
+from regard.pooling.functions import attention_weights, pool
+from regard.pooling.planner import plan
 from regard.scores import Gaussian, Score
 
 D = 3
@@ -181,6 +181,6 @@ def test_an_unknown_score_is_an_error_in_the_tiled_engine():
 
 
 def test_engines_are_loaded_by_name():
-    assert [engines.load(name).__name__ for name in ENGINES] == [f"regard.engines.{name}" for name in ENGINES]
+    assert [engines.load(name).__name__ for name in ENGINES] == [engines.ENGINES[name] for name in ENGINES]
     with pytest.raises(ValueError, match=r"engine must be one of auto, reference, .*, dask, got 'magic'"):
         engines.load("magic")

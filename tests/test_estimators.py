@@ -16,8 +16,9 @@ from regard.estimators import (
     NadarayaWatsonClassifier,
     NadarayaWatsonRegressor,
     NearestKeyRegressor,
-    attend,
 )
+from regard.model import top
+from regard.model.smoother import Smoother
 from regard.scores import KERNELS, Gaussian, Nearest
 
 rng = np.random.default_rng(11)
@@ -328,14 +329,14 @@ def test_top_keys_never_hold_more_than_a_tile(monkeypatch, cells):
     with pytest.warns(UserWarning, match="rows of X"):
         expected = model.attend(Q, top=4)
     seen = []
-    original = NadarayaWatsonRegressor._weights
+    original = Smoother.weights
 
     def watched(self, query):
-        seen.append(query.shape[0] * len(self.key_))
+        seen.append(query.shape[0] * len(self.rows.key))
         return original(self, query)
 
-    monkeypatch.setattr(attend, "TILE_CELLS", cells)
-    monkeypatch.setattr(NadarayaWatsonRegressor, "_weights", watched)
+    monkeypatch.setattr(top, "TILE_CELLS", cells)
+    monkeypatch.setattr(Smoother, "weights", watched)
     with pytest.warns(UserWarning, match="rows of X") as caught:
         tiled = model.attend(Q, top=4)
     assert len(caught) == 1

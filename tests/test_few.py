@@ -7,7 +7,7 @@ import pytest
 
 from generators import uneven as data
 from regard.bandwidth.objective import Objective
-from regard.engines.few import Few
+from regard.engines.cpu.few import Few
 
 DECADES = np.arange(-8.0, 9.0)
 

@@ -121,7 +121,7 @@ def test_what_was_learned_stays_and_all_else_is_made_anew(name, weights):
             setattr(other, part, value)
             assert pickle.dumps(vars(model)[part]) == pickle.dumps(value)
     if name == "embedding":
-        other.embedding_ = other._placed(other.key_)
+        other.embedding_ = other._transform().keys(other.key_)
     for part in ("predict", "attend"):
         told, wanted = getattr(model, part)(NEW), getattr(other, part)(NEW)
         if told.dtype.kind == "f":

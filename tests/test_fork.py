@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import forking
-from regard.planner import ENGINES
+from regard.engines import ENGINES
 
 pytestmark = [
     pytest.mark.xdist_group("fork"),

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from regard import KernelRegressor, LocalLinearRegressor, NadarayaWatsonClassifier, NadarayaWatsonRegressor
-from regard.gaps import pool_with_gaps, weights_with_gaps
-from regard.local import pool_local
+from regard.pooling.gaps import pool_with_gaps, weights_with_gaps
+from regard.pooling.local import pool_local
 from regard.scores import Gaussian, Laplace
 
 # Manners, not minima.

@@ -9,7 +9,7 @@ import pytest
 
 from generators import uneven as data
 from regard.bandwidth.objective import Objective
-from regard.engines.kept import MOST
+from regard.engines.cpu.kept import MOST
 
 RIDGES = [0.0, 1e-3, 1.0]
 

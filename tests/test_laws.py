@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from agreement import SCORES, D, every_path, identical, near, same
 from generators import OPTIONS, dyadic, make_inputs
-from regard.pooling import attention_weights, pool
+from regard.pooling.functions import attention_weights, pool
 from regard.scores import KERNELS, RADIAL, Gaussian, Nearest
 from sweeps import every_dtype, every_engine
 

@@ -9,11 +9,11 @@ import pytest
 
 import oracle
 from generators import ENGINES, W_KINDS, make_w
-from regard.arrays import as_numpy
-from regard.lines import local_adjoint, local_fit
-from regard.local import fit_local
-from regard.partial import Partial
-from regard.problem import build
+from regard.core.arrays import as_numpy
+from regard.core.lines import local_adjoint, local_fit
+from regard.core.problem import build
+from regard.core.state import Partial
+from regard.pooling.local import fit_local
 from regard.scores import RADIAL, Gaussian
 
 every_kind = pytest.mark.parametrize("kind", W_KINDS)

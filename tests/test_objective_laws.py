@@ -7,7 +7,7 @@ import pytest
 
 from generators import ENGINES
 from regard.bandwidth.objective import CRITERIA, Objective
-from regard.pooling import pool
+from regard.pooling.functions import pool
 from regard.scores import RADIAL
 
 every_engine = pytest.mark.parametrize("engine", ENGINES)

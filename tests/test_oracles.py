@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from generators import ENGINES, make_inputs
 from regard.data import notes
-from regard.pooling import attention_weights, pool
+from regard.pooling.functions import attention_weights, pool
 from regard.scores import Additive, Boxcar, DotProduct, Gaussian, Laplace, Nearest
 
 every_engine = pytest.mark.parametrize("engine", ENGINES)

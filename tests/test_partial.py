@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from regard.partial import Partial, decay, empty, finish, lift, merge, merge_all
+from regard.core.state import Partial, decay, empty, finish, lift, merge, merge_all
 
 both = pytest.mark.parametrize("hard", [False, True], ids=["soft", "hard"])
 # Scores include −inf, exact ties, and gaps beyond every exponential.

@@ -19,7 +19,7 @@ from regard import (
     NadarayaWatsonRegressor,
     NearestKeyRegressor,
 )
-from regard.estimators.appending import Room
+from regard.estimators.streams import Room
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(120, 2))
@@ -165,7 +165,7 @@ def test_copies_go_their_own_ways():
 
 def test_only_those_that_can_append_do():
     for kind in (regard.KernelRegressor, regard.KernelClassifier, regard.AttentionRegressor):
-        assert not hasattr(kind, "partial_fit")
+        assert not hasattr(kind(), "partial_fit")
 
 
 def test_appending_copies_each_row_a_few_times_at_most():

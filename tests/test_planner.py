@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard import costs, planner
-from regard.planner import ENGINES, Plan, Step, plan
-from regard.pooling import explain_plan, pool
-from regard.problem import Sketch, build
-from regard.runner import available_threads
+from regard.core.plan import Step
+from regard.core.problem import Sketch, build
+from regard.engines import ENGINES, costs
+from regard.pooling import planner
+from regard.pooling.functions import explain_plan, pool
+from regard.pooling.planner import Plan, plan
+from regard.pooling.runner import available_threads
 from regard.scores import RADIAL, Additive, Boxcar, DotProduct, Gaussian, Laplace, Nearest, Score, Tricube
 
 GIVEN = {"queries": 1000, "keys": 1000, "width": 3, "columns": 1, "dtype": np.dtype(np.float64), "score": Gaussian()}

@@ -9,9 +9,9 @@ import pytest
 
 import regard
 from generators import ENGINES, make_inputs, score_table
-from regard import engines, pooling
-from regard.pooling import Pooled, attention_weights, pool
-from regard.problem import Problem
+from regard import engines, public
+from regard.core.problem import Problem
+from regard.pooling.functions import Pooled, attention_weights, pool
 from regard.scores import KERNELS, Additive, Boxcar, DotProduct, Gaussian, Nearest
 
 every_engine = pytest.mark.parametrize("engine", ENGINES)
@@ -21,9 +21,9 @@ ADDITIVE = Additive(np.ones((2, 1)), np.ones((2, 1)), np.ones(2))
 
 
 def test_the_public_names():
-    assert regard.pool is pool
+    assert regard.pool is public.pool
     assert regard.attention_weights is attention_weights
-    assert regard.explain_plan is pooling.explain_plan
+    assert regard.explain_plan is public.explain_plan
     assert regard.Pooled is Pooled
     assert Pooled._fields == ("output", "logsumexp")
 

@@ -16,10 +16,10 @@ import pytest
 from numba.core import cgutils
 
 import regard
-from regard.programs import compiled, tiles
-from regard.programs.compiled import program
-from regard.programs.lanes import DEEPEST, LOG2E, block_lanes, block_program
-from regard.programs.pairs import quarter_sine
+from regard.programs.cpu import compiled, tiles
+from regard.programs.cpu.compiled import program
+from regard.programs.cpu.lanes import DEEPEST, LOG2E, block_lanes, block_program
+from regard.programs.cpu.pairs import quarter_sine
 
 FULL = bool(os.environ.get("REGARD_SOAK"))
 POINTS = 200_000 if FULL else 20_000
@@ -188,31 +188,32 @@ def run(code: str, cache: Path, package: Path = PACKAGE, **environment: str) -> 
 @pytest.fixture
 def copy(tmp_path):
     """The package's programs alone, with a caller in one file and its callee in another."""
-    programs = tmp_path / "copy" / "regard" / "programs"
-    shutil.copytree(PACKAGE / "programs", programs, ignore=shutil.ignore_patterns("__pycache__"))
-    (programs.parent / "__init__.py").write_text("")
+    package = tmp_path / "copy" / "regard"
+    programs = package / "programs" / "cpu"
+    shutil.copytree(PACKAGE / "programs", programs.parent, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "__init__.py").write_text("")
     (programs / "callee.py").write_text(
-        "from regard.programs.compiled import program\n\n\n@program\ndef add(x):\n    return x + 1.0\n"
+        "from regard.programs.cpu.compiled import program\n\n\n@program\ndef add(x):\n    return x + 1.0\n"
     )
     (programs / "caller.py").write_text(
-        "from regard.programs.callee import add\nfrom regard.programs.compiled import program\n\n\n"
+        "from regard.programs.cpu.callee import add\nfrom regard.programs.cpu.compiled import program\n\n\n"
         "@program\ndef twice(x):\n    return 2.0 * add(x)\n"
     )
-    return programs.parent
+    return package
 
 
 CALL = (
-    "from regard.programs.caller import twice; from regard.programs.compiled import notice;"
+    "from regard.programs.cpu.caller import twice; from regard.programs.cpu.compiled import notice;"
     "print(twice(1.0), len(notice.compiled))"
 )
-KEY = "from regard.programs.compiled import source_key; print(source_key())"
+KEY = "from regard.programs.cpu.compiled import source_key; print(source_key())"
 
 
 def test_an_edited_callee_changes_the_cached_caller(copy, tmp_path):
     cache = tmp_path / "cache"
     first = run(CALL, cache, copy)
     assert first.stdout.split() == ["4.0", "2"], first.stderr
-    callee = copy / "programs" / "callee.py"
+    callee = copy / "programs" / "cpu" / "callee.py"
     before = callee.stat()
     callee.write_text(callee.read_text().replace("1.0", "2.0"))
     # Neither size nor time of the file tell.
@@ -228,10 +229,10 @@ def test_the_key_covers_every_source_file(copy, tmp_path):
     keys = {run(KEY, cache, copy).stdout}
     assert keys == {run(KEY, cache, copy).stdout}
     for name in ("fused.py", "__init__.py", "callee.py"):
-        path = copy / "programs" / name
+        path = copy / "programs" / "cpu" / name
         path.write_text(path.read_text() + "\n# changed\n")
         keys.add(run(KEY, cache, copy).stdout)
-    (copy / "programs" / "more.py").write_text("")
+    (copy / "programs" / "cpu" / "more.py").write_text("")
     keys.add(run(KEY, cache, copy).stdout)
     assert len(keys) == 5
     assert all(len(key.strip()) == 24 for key in keys)

@@ -9,7 +9,7 @@ import pytest
 
 import regard
 from regard.bandwidth import loo_objective
-from regard.progress import watcher
+from regard.core.progress import watcher
 from regard.scores import DotProduct, Gaussian, Tricube
 
 X = np.random.default_rng(0).uniform(size=(5000, 3))

@@ -8,15 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from regard import engines, planner
-from regard.engines import arranged, gradients, passes, pruned, reference
-from regard.partial import Partial, finish
-from regard.planner import plan
-from regard.pooling import attention_weights, explain_plan, pool
-from regard.problem import Adjoint, Gradients, Problem, build
-from regard.programs.lanes import block_lanes
-from regard.programs.order import kd_order
-from regard.runner import run_moments, run_pullback
+from regard import engines
+from regard.core.problem import Adjoint, Gradients, Problem, build
+from regard.core.state import Partial, finish
+from regard.engines.cpu import arranged, gradients, passes, pruned, reference
+from regard.pooling import planner
+from regard.pooling.functions import attention_weights, explain_plan, pool
+from regard.pooling.planner import plan
+from regard.pooling.runner import run_moments, run_pullback
+from regard.programs.cpu.lanes import block_lanes
+from regard.programs.cpu.order import kd_order
 from regard.scores import DotProduct, Epanechnikov, Gaussian, Laplace, Score, Tricube
 
 rng = np.random.default_rng(11)

@@ -12,9 +12,9 @@ import torch
 
 from generators import DTYPES, ENGINES, OPTIONS, make_inputs, score_table, takes
 from regard import engines
-from regard.partial import finish
-from regard.planner import plan
-from regard.problem import Adjoint, Gradients, Problem, build, mean_adjoint
+from regard.core.problem import Adjoint, Gradients, Problem, build, mean_adjoint
+from regard.core.state import finish
+from regard.pooling.planner import plan
 from regard.scores import Additive, DotProduct, Gaussian, Laplace, Nearest, Radial, Score, Triangular
 
 D = 3

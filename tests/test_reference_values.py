@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from regard.estimators import NadarayaWatsonRegressor
-from regard.pooling import pool
+from regard.pooling.functions import pool
 from regard.scores import Gaussian
 
 REFERENCE = Path(__file__).resolve().parents[1].parent / "shared" / "data" / "reference"

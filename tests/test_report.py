@@ -13,9 +13,9 @@ from sklearn.neighbors import KNeighborsRegressor
 import regard
 from html_page import read
 from regard.data import houses, notes
+from regard.data.text import LANGUAGES
 from regard.reporting.facts import facts_of
 from regard.reporting.words import cell, number
-from regard.text import LANGUAGES
 
 # Manners, not minima.
 pytestmark = pytest.mark.usefixtures("brief_learning")

@@ -13,8 +13,8 @@ from generators import ENGINES
 from regard.bandwidth.loo import loo_objective
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.search import learn
-from regard.local import fit_local
-from regard.problem import build
+from regard.core.problem import build
+from regard.pooling.local import fit_local
 from regard.scores import Epanechnikov, Gaussian
 
 REFERENCE = Path(__file__).resolve().parents[1].parent / "shared" / "data" / "reference"

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from oracle import distance, scores
-from regard.bounds import Bounds
+from regard.core.block_bounds import SHARE, Shelves, in_reach, nearest_shelf, span_of
+from regard.core.bounds import Bounds
 from regard.scores import RADIAL, DotProduct, Nearest
-from regard.shelves import SHARE, Shelves, in_reach, nearest_shelf, span_of
 
 FULL = bool(os.environ.get("REGARD_SOAK"))
 SEEDS = range(20 if FULL else 2)

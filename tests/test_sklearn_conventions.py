@@ -33,8 +33,8 @@ from regard.estimators import (
     NadarayaWatsonClassifier,
     NadarayaWatsonRegressor,
     NearestKeyRegressor,
-    base,
 )
+from regard.model import smoother
 
 ESTIMATORS = [
     AveragePoolingRegressor(),
@@ -228,8 +228,8 @@ def test_engine_and_tol_are_passed_on(engine, monkeypatch):
         asked.append((kwargs["engine"], kwargs["tol"]))
         return pool(*args, **kwargs)
 
-    pool = base.pool
-    monkeypatch.setattr(base, "pool", watched)
+    pool = smoother.pool
+    monkeypatch.setattr(smoother, "pool", watched)
     NadarayaWatsonRegressor(engine=engine, tol=1e-3).fit(X, Y).predict(X)
     NearestKeyRegressor(engine=engine).fit(X, Y).predict(X)
     assert asked == [(engine, 1e-3), (engine, None)]

@@ -12,12 +12,12 @@ import pytest
 
 import oracle
 from generators import DTYPES
-from regard.costs import refusal
-from regard.engines import line, reference
-from regard.engines import sorted as engine
-from regard.partial import finish
-from regard.planner import Step, plan
-from regard.problem import Adjoint, Gradients, Problem, build, mean_adjoint
+from regard.core.problem import Adjoint, Gradients, Problem, build, mean_adjoint
+from regard.core.state import finish
+from regard.engines.costs import refusal
+from regard.engines.cpu import line, reference
+from regard.engines.cpu import sorted as engine
+from regard.pooling.planner import Step, plan
 from regard.scores import RADIAL, DotProduct, Gaussian, Nearest, Tricube
 
 FULL = bool(os.environ.get("REGARD_SOAK"))

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from regard import costs
-from regard.costs import refusal
-from regard.engines import arranged, passes, reference, spectral
-from regard.engines.charges import values_of
-from regard.engines.waves import waves_for
-from regard.partial import Partial
-from regard.planner import plan
-from regard.pooling import pool
-from regard.problem import Adjoint, Gradients, Problem, build, split_moments
+from regard.core.problem import Adjoint, Gradients, Problem, build, split_moments
+from regard.core.state import Partial
+from regard.engines import costs
+from regard.engines.costs import refusal
+from regard.engines.cpu import arranged, passes, reference, spectral
+from regard.engines.cpu.charges import values_of
+from regard.engines.cpu.waves import waves_for
+from regard.pooling.functions import pool
+from regard.pooling.planner import plan
 from regard.scores import Epanechnikov, Gaussian
 
 FULL = bool(os.environ.get("REGARD_SOAK"))

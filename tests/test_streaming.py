@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from generators import dyadic, make_inputs
-from regard import Batch, batches_of, folds, pool, pool_batches, pool_queries
-from regard.pooling import Pooled
+from regard import Batch, batches_of, pool, pool_batches, pool_queries
+from regard.pooling import folds
+from regard.pooling.functions import Pooled
 from regard.scores import RADIAL, Additive, DotProduct, Gaussian, Laplace, Nearest, Score
 from streams import close
 from sweeps import every_dtype
@@ -215,7 +216,7 @@ def test_answers_stay_inside_the_hull():
 
 
 def test_log_mass_is_the_logarithm_of_the_mass():
-    from regard.problem import build
+    from regard.core.problem import build
 
     query, key = dyadic(RNG.normal(size=(9, 2))) + 4096.0, dyadic(RNG.normal(size=(40, 2)))
     problem = build(query, key, np.zeros((40, 1)), Gaussian(0.25))

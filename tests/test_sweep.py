@@ -7,7 +7,7 @@ import pytest
 
 from generators import uneven as data
 from regard.bandwidth.objective import Objective
-from regard.engines.sweep import Sweep
+from regard.engines.cpu.sweep import Sweep
 
 DECADES = np.arange(-8.0, 9.0)
 

@@ -20,12 +20,11 @@ import regard
 from regard.bandwidth import CRITERIA, OPTIMIZERS, RULES, adaptive, heads, many, valleys, walks
 from regard.bandwidth.losses import LOSSES
 from regard.bandwidth.shapes import METRICS
-from regard.estimators.attention import SCORES
-from regard.estimators.mixed import MISSING
-from regard.estimators.uncertain import CONFIDENCE, ERRORS
-from regard.estimators.uncertain import METHODS as INTERVALS
-from regard.inference import residuals
-from regard.planner import ENGINES, SMALL
+from regard.engines import ENGINES
+from regard.estimators.parameters import MISSING, SCORES
+from regard.model import residuals
+from regard.model.intervals import CONFIDENCE, ERRORS, INTERVALS
+from regard.pooling.planner import SMALL
 from regard.scores import KERNELS
 from thresholds import thresholds
 
@@ -204,8 +203,8 @@ def test_what_an_engine_leaves_over(engine, bandwidth):
 def test_the_thresholds_are_found():
     for module, name in ((valleys, "SCAN_ROWS"), (heads, "SOME"), (many, "BATCHED"), (many, "BAGGED")):
         assert FOUND[f"bandwidth.{module.__name__.rpartition('.')[2]}.{name}"] == getattr(module, name)
-    assert FOUND["planner.SMALL"] == SMALL
-    assert FOUND["inference.residuals.MANY"] == residuals.MANY
+    assert FOUND["pooling.planner.SMALL"] == SMALL
+    assert FOUND["model.residuals.MANY"] == residuals.MANY
 
 
 def test_every_parameter_has_values():

@@ -9,14 +9,14 @@ from pathlib import Path
 import regard
 
 SOURCE = Path(regard.__file__).parent
-ROOMS = ("bandwidth", "estimators", "inference", "engines")
+ROOMS = ("bandwidth", "estimators", "model", "pooling", "engines", "core")
 # Below, a number counts features, neighbours or terms, not rows.
 FEWEST = 100
 
 
 def thresholds() -> dict[str, int]:
-    """Module and name → value of every constant of these rooms, and of the files beside them, that decides by size."""
-    files = [*SOURCE.glob("*.py"), *(file for room in ROOMS for file in (SOURCE / room).glob("*.py"))]
+    """Module and name → value of every constant of these rooms that decides by size."""
+    files = [file for room in ROOMS for file in (SOURCE / room).rglob("*.py")]
     trees = {".".join(file.relative_to(SOURCE).with_suffix("").parts): ast.parse(file.read_bytes()) for file in files}
     deciding = {name for tree in trees.values() for name in _deciding(tree)}
     return {

@@ -16,14 +16,14 @@ __version__ = "0.1.0"
 
 # name → module that defines it
 _PUBLIC = {
-    "Batch": "regard.streaming",
-    "Pooled": "regard.pooling",
-    "attention_weights": "regard.pooling",
-    "batches_of": "regard.streaming",
-    "explain_plan": "regard.pooling",
-    "pool": "regard.pooling",
-    "pool_batches": "regard.streaming",
-    "pool_queries": "regard.streaming",
+    "Batch": "regard.pooling.streaming",
+    "Pooled": "regard.pooling.functions",
+    "attention_weights": "regard.pooling.functions",
+    "batches_of": "regard.pooling.streaming",
+    "explain_plan": "regard.public",
+    "pool": "regard.public",
+    "pool_batches": "regard.pooling.streaming",
+    "pool_queries": "regard.pooling.streaming",
     "AttentionRegressor": "regard.estimators",
     "AveragePoolingRegressor": "regard.estimators",
     "KernelClassifier": "regard.estimators",
@@ -32,11 +32,11 @@ _PUBLIC = {
     "NadarayaWatsonClassifier": "regard.estimators",
     "NadarayaWatsonRegressor": "regard.estimators",
     "NearestKeyRegressor": "regard.estimators",
-    "export_onnx": "regard.onnx",
-    "load": "regard.store",
+    "export_onnx": "regard.store.onnx",
+    "load": "regard.store.models",
     "report": "regard.reporting",
-    "save": "regard.store",
-    "watching": "regard.progress",
+    "save": "regard.store.models",
+    "watching": "regard.core.progress",
 }
 _MODULES = ("bandwidth", "data", "nn", "plot", "scores", "seq2seq")
 

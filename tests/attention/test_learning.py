@@ -104,8 +104,8 @@ def test_the_best_epoch_is_kept():
 
 @pytest.mark.parametrize(("rows", "held"), [(59, False), (60, True)])
 def test_auto_holds_out_where_rows_are_many(rows, held, monkeypatch):
-    assert attention.MANY == 1000
-    monkeypatch.setattr(attention, "MANY", 60)
+    assert attention.ROWS_TO_HOLD_OUT == 1000
+    monkeypatch.setattr(attention, "ROWS_TO_HOLD_OUT", 60)
     x = np.linspace(0.0, 1.0, rows)[:, None]
     model = small(max_iter=1).fit(x, x[:, 0])
     assert (model.history_.validation is not None) == held
@@ -150,7 +150,7 @@ def test_frozen_and_lazy_modules():
     model = small("gaussian", frozen).fit(X, Y)
     np.testing.assert_array_equal(model.parameters_["embed.line.weight"], frozen.line.weight.numpy())
     place = frozen(torch.tensor((QUERIES - model.mean_) / model.scale_).float()).numpy()
-    np.testing.assert_allclose(model._placed(QUERIES), place, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(model._transform().keys(QUERIES), place, rtol=1e-4, atol=1e-5)
     lazy = small("dot", nn.Sequential(nn.LazyLinear(3), nn.Tanh())).fit(X, Y)
     assert lazy.embedding_.shape == (30, 3)
     assert np.isfinite(lazy.predict(QUERIES)).all()

@@ -18,7 +18,7 @@ import regard
 from deep import CURVE, HEIGHT, QUERIES, Doubled, X, Y, layers, small
 from regard import AttentionRegressor, NadarayaWatsonRegressor
 from regard.nn import left_out
-from regard.store import StoreError
+from regard.store.models import StoreError
 
 # ---------------------------------------------------------------- save and load
 

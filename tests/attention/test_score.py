@@ -39,7 +39,7 @@ def test_it_is_the_layer(model):
         score = AdditiveScore(r, r, 4) if model.get_params()["score"] == "additive" else BilinearScore(r, r)
         score.load_state_dict(learned)
     keys, values = torch.tensor(model.embedding_), torch.tensor(Y)[:, None]
-    output = AttentionPooling(score.double())(torch.tensor(model._placed(QUERIES)), keys, values)
+    output = AttentionPooling(score.double())(torch.tensor(model._transform().keys(QUERIES)), keys, values)
     np.testing.assert_allclose(model.predict(QUERIES), output[:, 0].detach().numpy(), rtol=1e-10)
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from command import files, ok, refused
-from regard import costs
 from regard.cli import bench
+from regard.engines import costs
 from regard.racing import peers, race
 
 GIVEN, W = race.rows(300, 2), 3.0

@@ -8,8 +8,8 @@ from sklearn.model_selection import cross_val_score
 
 import regard
 from generators import OPTIONS, make_inputs, score_table
-from regard import planner
-from regard.local import pool_local
+from regard.pooling import planner
+from regard.pooling.local import pool_local
 from regard.scores import Gaussian
 
 # One of each way; what a worker does with it is tested elsewhere.

@@ -235,7 +235,7 @@ def test_rows_are_gathered_nowhere():
     rows = 20 * N
     big = np.tile(X, (20, 1)) + RNG.normal(size=(rows, 2))
     asked = []
-    from regard import cluster
+    from regard.engines import tasks as cluster
 
     plain = cluster.compute
 
@@ -246,7 +246,7 @@ def test_rows_are_gathered_nowhere():
 
     import regard.bandwidth.chunked as chunked
     import regard.bandwidth.chunked_rows as chunked_rows
-    import regard.chunks.rows as chunk_rows
+    import regard.cluster.rows as chunk_rows
     import regard.estimators.clustered as clustered
 
     with pytest.MonkeyPatch.context() as patch, Watching():

@@ -22,8 +22,8 @@ from distributed.comm.core import CommClosedError
 
 import regard
 from cuts import cut
-from regard import cluster as running
-from regard.cluster import ClusterError
+from regard.engines import tasks as running
+from regard.engines.tasks import ClusterError
 from regard.scores import Gaussian
 
 pytestmark = [pytest.mark.xdist_group("cluster")]

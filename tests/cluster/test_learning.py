@@ -15,7 +15,7 @@ from regard.bandwidth import many
 from regard.bandwidth.chunked_rows import objective_of
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.search import learn
-from regard.chunks.rows import examined, rows_of
+from regard.cluster.rows import examined, rows_of
 from regard.estimators import clustered
 
 RNG = np.random.default_rng(2)

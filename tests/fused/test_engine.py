@@ -10,11 +10,12 @@ import torch
 
 from generators import make_inputs, score_table
 from regard import engines, pool
-from regard.arrays import as_numpy
-from regard.engines import fused, reference, told
-from regard.partial import finish
-from regard.planner import plan
-from regard.problem import Adjoint, Gradients, build
+from regard.core.arrays import as_numpy
+from regard.core.problem import Adjoint, Gradients, build
+from regard.core.state import finish
+from regard.engines.cpu import reference
+from regard.engines.gpu import fused, told
+from regard.pooling.planner import plan
 from regard.scores import RADIAL, Gaussian, Nearest
 
 D = 3
@@ -138,7 +139,7 @@ def test_without_a_device(monkeypatch):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_large_tiles_keep_to_their_rows(d, dtype, monkeypatch):
     """The tiles for many rows, on so few that the last of them is mostly empty: what it holds too much goes nowhere."""
-    from regard.engines import launch
+    from regard.engines.gpu import launch
 
     monkeypatch.setattr(launch, "FEW_ROWS", 0)
     inputs = make_inputs("plain", 300, 20, 1, d=d, dtype=dtype)

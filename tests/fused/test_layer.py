@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fused_cases import answer, case, excess, plain_pool
-from regard.engines.layer import Layer, Tile, attend
+from regard.engines.gpu.layer import Layer, Tile, attend
 from regard.scores import Additive, DotProduct, Epanechnikov, Gaussian
 from regard.tensors import fused_pool, layer
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import cycle, product
 from random import Random
 
-from regard.kernels import KERNELS
+from regard.core.kernels import KERNELS
 
 SIZES = (1, 2, 3, 15, 17, 31, 33, 63, 65, 127, 129, 255, 257, 1000, 8191, 8192, 8193, 65537, 300001)
 WIDTHS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64)

@@ -18,10 +18,11 @@ from torch import nn
 
 import regard
 from gpu.cases import SIZES, WIDTHS
-from regard.engines import fused, reference
-from regard.partial import finish
-from regard.planner import plan
-from regard.problem import Adjoint, Gradients, build
+from regard.core.problem import Adjoint, Gradients, build
+from regard.core.state import finish
+from regard.engines.cpu import reference
+from regard.engines.gpu import fused
+from regard.pooling.planner import plan
 from regard.scores import RADIAL, Additive, DotProduct, Epanechnikov, Gaussian, Laplace, Nearest, Score
 from regard.tensors import fused_pool
 
@@ -85,7 +86,7 @@ def engine(score: str, option: str, degree: int, Q: int, K: int, d: int, dtype: 
     )
     few = problem.take(rows)
     truth, found = reference.moments(few, step).partial, fused.moments(problem, step).partial
-    exact, got = finish(truth), finish(found._replace(moments=regard.arrays.as_numpy(found.moments)))
+    exact, got = finish(truth), finish(found._replace(moments=regard.core.arrays.as_numpy(found.moments)))
     budget = 1e-10 if dtype == "float64" or degree else 5e-5
     out = {
         "moments": _off(got.output[rows], exact.output) / budget,

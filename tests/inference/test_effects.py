@@ -23,6 +23,7 @@ from regard import (
     NadarayaWatsonRegressor,
     NearestKeyRegressor,
 )
+from regard.model.effects import changes as changes_of
 
 # Manners, not minima.
 pytestmark = pytest.mark.usefixtures("brief_learning")
@@ -57,8 +58,7 @@ def fitted(name):
 
 def changes(model, at, method="derivative"):
     """∂ℓ/∂x (Q, K, d), as the errors use it."""
-    of, tile = model._changes(at, method)
-    return np.concatenate([of(slice(start, start + tile)) for start in range(0, len(at), tile)])
+    return changes_of(model._asked, model._query(at), method)
 
 
 def values(model):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from copy import copy
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from regard import (
     NadarayaWatsonRegressor,
     NearestKeyRegressor,
 )
-from regard.estimators.explaining import attentions, by_width, exact
+from regard.model.smoother import Answer
 from regard.scores import KERNELS
 
 # Manners, not minima.
@@ -54,14 +55,15 @@ def leverage(model, at):
     Among the rows it is around 10; where all rows in reach lie to one side, hundreds of their deviations away, it is
     10⁵, and ``predict`` itself is right to 10⁻¹¹ only.
     """
-    out = np.zeros(len(at))
-    for _, one, query in attentions(exact(model), model._query(at).astype(np.float64)):
-        if getattr(one, "_DEGREE", 0):
+    out, smoother = np.zeros(len(at)), model._asked.exactly()
 
-            def left(fixed, asked):
-                return fixed._local(asked, fixed._columns())[2].fit.left[:, 0], np.zeros(len(asked), bool)
+    def left(one, asked):
+        fit = one.local(one.heads[0], asked, one.rows.columns)[2].fit
+        return Answer(fit.left[:, 0], np.zeros(len(asked), bool))
 
-            out = np.maximum(out, by_width(one, query, left))
+    for head, query, _ in smoother.each(model._query(at).astype(np.float64)):
+        if head.degree:
+            out = np.maximum(out, replace(smoother, heads=(head,)).by_width(query, left).output)
     return out
 
 
@@ -138,7 +140,7 @@ def test_several_outputs_float32_and_the_models_own_tolerance():
 def test_blocks_of_queries_are_the_queries(monkeypatch):
     model = LocalLinearRegressor(bandwidth=0.8).fit(X, Y)
     whole = model.explain(AT)
-    monkeypatch.setattr("regard.estimators.explaining.TILE_CELLS", 3 * X.size)
+    monkeypatch.setattr("regard.model.explanation.TILE_CELLS", 3 * X.size)
     parts = model.explain(AT)
     for name in ("index", "prediction", "effective", "effective_weights", "nearness", "distance", "far"):
         np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), rtol=1e-11, err_msg=name)
@@ -311,7 +313,7 @@ def test_words_and_frames():
 
 def test_without_a_library_of_dataframes(monkeypatch):
     told = NadarayaWatsonRegressor(bandwidth=0.9).fit(X, Y).explain(AT)
-    monkeypatch.setattr("regard.inference.words.find_spec", lambda name: None)
+    monkeypatch.setattr("regard.model.words.find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match="needs pandas or polars or pyarrow"):
         told.to_frame()
     assert len(told.columns()["row"]) == 60

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import regard
-from regard.inference.jackknife import jackknife_interval
-from regard.inference.ranks import conformal_bound, quantiles
+from regard.model.jackknife import jackknife_interval
+from regard.model.ranks import conformal_bound, quantiles
 
 # Manners, not minima.
 pytestmark = pytest.mark.usefixtures("brief_learning")

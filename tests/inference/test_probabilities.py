@@ -9,7 +9,7 @@ from sklearn.model_selection import cross_val_score
 
 import regard
 from regard import KernelClassifier, NadarayaWatsonClassifier
-from regard.planner import ENGINES
+from regard.engines import ENGINES
 
 RNG = np.random.default_rng(20)
 X = RNG.normal(size=(300, 2))

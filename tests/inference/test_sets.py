@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import regard
-from regard.inference.calibration import Calibration, learn_calibration
+from regard.model.calibration import Calibration, learn_calibration
 
 FULL = bool(os.environ.get("REGARD_SOAK"))
 rng = np.random.default_rng(8)

@@ -8,8 +8,9 @@ from scipy import stats
 from scipy.integrate import quad
 
 import regard
-from regard.inference.residuals import left_out_answers, relearned_answers
-from regard.inference.spread import WIDENINGS, Tails, View, fit_tails, learn_spread, log_density, spread_at
+from regard.model.residual_scale import WIDENINGS, Tails, fit_tails, learn_spread, log_density, spread_at
+from regard.model.residuals import left_out_answers, relearned_answers
+from regard.model.smoother import Head
 from regard.scores import Gaussian
 
 rng = np.random.default_rng(7)
@@ -32,10 +33,10 @@ def test_relearning_starts_from_what_was_learned_and_does_not_write_to_it():
     X = rng.normal(size=(80, 2))
     model = regard.KernelRegressor().fit(X, np.sin(X[:, 0]))
     before = [head.w.copy() for head in model.heads_]
-    looks = model._looks()[0]
-    relearned = relearned_answers(looks, ridge=True)
+    heads = model._asked.objectives()
+    relearned = relearned_answers(heads, ridge=True)
     assert relearned.shape == (80, 1)
-    assert not np.array_equal(relearned, left_out_answers(looks))
+    assert not np.array_equal(relearned, left_out_answers(heads))
     assert all(np.array_equal(head.w, w) for head, w in zip(model.heads_, before, strict=True))
 
 
@@ -78,9 +79,9 @@ def test_smoothed_quantiles_are_those_of_the_density():
 def test_a_spread_that_does_not_vary_is_hardly_found_to():
     draw = np.random.default_rng(11)
     x, residual = draw.random((300, 1)), draw.normal(size=(300, 1))
-    spread = learn_spread([View(1.0, x, Gaussian(20.0), x)], residual, None)
+    spread = learn_spread([(Head(1.0, Gaussian(20.0)), x, x)], residual, None)
     assert spread.scale.max() < 1.5 * spread.scale.min()
-    same = learn_spread([View(1.0, x, Gaussian(0.0), x)], residual, None)
+    same = learn_spread([(Head(1.0, Gaussian(0.0)), x, x)], residual, None)
     assert same.widening == 0.0
     assert np.allclose(same.scale, np.abs(residual).mean(), rtol=0.02)
 
@@ -89,13 +90,13 @@ def test_sharp_attention_does_not_compete():
     """Three neighbours to a row: too few for a spread, however well it seems to foretell."""
     x = np.arange(300.0)[:, None]
     residual = np.repeat(np.random.default_rng(12).normal(size=(100, 1)), 3, axis=0)
-    assert learn_spread([View(1.0, x, Gaussian(1.0), x)], residual, None).widening <= WIDENINGS[1]
+    assert learn_spread([(Head(1.0, Gaussian(1.0)), x, x)], residual, None).widening <= WIDENINGS[1]
 
 
 def test_the_spread_at_a_row_is_its_formula():
     x, residual = rng.random((30, 1)), rng.normal(size=(30, 1))
     at = rng.random((4, 1))
-    found = spread_at([View(1.0, x, Gaussian(5.0), at)], 0.3, 0.25, residual, None)
+    found = spread_at([(Head(1.0, Gaussian(5.0)), at, x)], 0.3, 0.25, residual, None)
     weights = np.exp(-0.5 * (1.5 * (at - x.T)) ** 2)
     local = weights / weights.sum(axis=1, keepdims=True) @ np.abs(residual)
     assert np.allclose(found, 0.75 * local + 0.25 * np.abs(residual).mean())
@@ -103,8 +104,8 @@ def test_the_spread_at_a_row_is_its_formula():
     some = residual.copy()
     some[::2] = np.nan
     assert np.allclose(
-        spread_at([View(1.0, x, Gaussian(5.0), at)], 0.3, 0.25, some, None),
-        spread_at([View(1.0, x[1::2], Gaussian(5.0), at)], 0.3, 0.25, residual[1::2], None),
+        spread_at([(Head(1.0, Gaussian(5.0)), at, x)], 0.3, 0.25, some, None),
+        spread_at([(Head(1.0, Gaussian(5.0)), at, x[1::2])], 0.3, 0.25, residual[1::2], None),
     )
 
 

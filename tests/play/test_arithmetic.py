@@ -9,9 +9,9 @@ import pytest
 
 from regard import NadarayaWatsonRegressor, attention_weights, pool
 from regard.bandwidth import loo_objective
+from regard.core.kernels import KERNELS
 from regard.data import notes
-from regard.inference.jackknife import jackknife_interval
-from regard.kernels import KERNELS
+from regard.model.jackknife import jackknife_interval
 from regard.scores import RADIAL, Additive, DotProduct, Nearest
 
 pytestmark = pytest.mark.xdist_group("browser")

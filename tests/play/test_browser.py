@@ -12,8 +12,8 @@ import pytest
 from conversation import wait_for
 from regard import NadarayaWatsonRegressor
 from regard.bandwidth import Objective, loo_objective
+from regard.core.kernels import KERNELS
 from regard.data import notes
-from regard.kernels import KERNELS
 from regard.scores import RADIAL
 from visits import OPEN, PHONE, READY, TABLE, agrees, meets_refusals
 

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from regard.kernels import KERNELS
+from regard.core.kernels import KERNELS
 from regard.play.dates import LONGEST as LONGEST_DATE
 from regard.play.files import page
 from regard.play.messages import MOST_NAME

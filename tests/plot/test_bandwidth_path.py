@@ -101,7 +101,7 @@ def test_path_errors_name_the_argument(given, message):
 
 def test_path_errors_about_the_estimator(line):
     with pytest.raises(TypeError, match=r"estimator must have loss_path, .* got AttentionRegressor"):
-        BandwidthPathDisplay.from_estimator(AttentionRegressor())
+        BandwidthPathDisplay.from_estimator(AttentionRegressor("dot"))
     with pytest.raises(ValueError, match="multiples must be finite numbers"):
         line.loss_path([-1.0])
     adaptive = NadarayaWatsonRegressor(bandwidth="adaptive").fit(X[:, :1], Y)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from models import fitted
-from regard.store import save
+from regard.store.models import save
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import pytest
 import regard
 from models import MODELS, fitted
 from regard.data import files
-from regard.store import StoreError, load, save
+from regard.store.models import StoreError, load, save
 
 FULL = bool(os.environ.get("REGARD_SOAK"))
 

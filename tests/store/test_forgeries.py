@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from forgery import archive, forged, sealed
-from regard import store
 from regard.data import packing
 from regard.data import sealed as sealed_files
-from regard.store import StoreError, load
+from regard.store import models as store
+from regard.store.models import StoreError, load
 
 FULL = bool(os.environ.get("REGARD_SOAK"))
 FLIPS = 20_000 if FULL else 2_000

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from forgery import forged
-from regard import store
-from regard.store import StoreError, load
+from regard.store import models as store
+from regard.store.models import StoreError, load
 
 FULL = bool(os.environ.get("REGARD_SOAK"))
 CHANGES = 20_000 if FULL else 300

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import regard
-from regard.store import StoreError
+from regard.store.models import StoreError
 
 RNG = np.random.default_rng(0)
 

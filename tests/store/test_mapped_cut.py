@@ -13,7 +13,7 @@ import pytest
 
 import regard
 from models import fitted
-from regard.store import StoreError
+from regard.store.models import StoreError
 
 # In a process of its own: reading beyond the end of a mapped file ends it by SIGBUS.
 EVERY_USE = r"""
@@ -44,7 +44,7 @@ for estimator in KINDS:
             continue
         if isinstance(kind, property):
             uses[name] = lambda name=name: getattr(model, name)
-        elif callable(kind):
+        elif callable(kind) and hasattr(model, name):
             arguments = {"X": X[:3], "y": target[:3], "multiples": [1.0], "ids": [0], "q": 0.5, "forget": [0]}
             taken = [
                 arguments[one.name]

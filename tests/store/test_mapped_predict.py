@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import regard
-from regard.estimators import shelved
+from regard.model import mapped as shelved
 from regard.scores import KERNELS
-from regard.store import StoreError
+from regard.store.models import StoreError
 
 # Manners, not minima.
 pytestmark = pytest.mark.usefixtures("brief_learning")
@@ -52,7 +52,7 @@ def both(model: Any, path: Path) -> tuple[Any, Any]:
     """The model in memory, and in its file; the second has shelves."""
     regard.save(model, path, force=True)
     mapped = regard.load(path, mapped=True)
-    assert hasattr(mapped, "_shelves")
+    assert mapped._mapped is not None
     return regard.load(path), mapped
 
 
@@ -77,7 +77,7 @@ def agree(plain: Any, mapped: Any, Q: Any, *, method: str = "predict", part: flo
         np.testing.assert_allclose(answer, expected, rtol=0.0, atol=1e-12 * span)
     else:
         assert np.array_equal(answer, expected)
-    assert len(shelved.nearby(mapped, np.asarray(Q)).key_) <= part * ROWS
+    assert len(mapped._mapped.near(mapped._asked, np.asarray(Q)).rows.key) <= part * ROWS
 
 
 WEIGHTS = {
@@ -202,16 +202,17 @@ def test_single_precision(path):
     for kernel, h in (("gaussian", 1.0), ("boxcar", 12.0)):
         regard.save(regard.NadarayaWatsonRegressor(kernel, h).fit(X, y), path, force=True, single=True)
         plain, mapped = regard.load(path), regard.load(path, mapped=True)
-        assert mapped._shelves[0].key.dtype == np.float32
+        assert mapped._mapped.found.key.dtype == np.float32
         for Q in (few(X), few(X).astype(np.float32)):
             np.testing.assert_allclose(mapped.predict(Q), plain.predict(Q), rtol=1e-6)
-            assert len(shelved.nearby(mapped, Q).key_) < 0.5 * ROWS
+            assert len(mapped._mapped.near(mapped._asked, Q).rows.key) < 0.5 * ROWS
 
 
 def test_many_queries_ask_the_whole_model(path):
     X, y = table()
     plain, mapped = both(regard.NadarayaWatsonRegressor(bandwidth=0.5).fit(X, y), path)
-    assert shelved.nearby(mapped, X) is mapped
+    smoother = mapped._asked
+    assert mapped._mapped.near(smoother, X) is smoother
     assert np.array_equal(mapped.predict(X), plain.predict(X))
 
 
@@ -290,14 +291,14 @@ def test_rows_that_come_or_leave_are_known(path):
 def test_shelves_that_are_none_are_refused(forged, path, monkeypatch):
     X, y = table()
     model = regard.NadarayaWatsonRegressor(bandwidth=0.5).fit(X, y)
-    whole = regard.store._describe
+    whole = regard.store.models._describe
 
     def described(*args: Any, **options: Any) -> Any:
         description, arrays = whole(*args, **options)
         description["fitted"]["shelves_"] = forged
         return description, {name: array for name, array in arrays.items() if "shelves_" not in name}
 
-    monkeypatch.setattr(regard.store, "_describe", described)
+    monkeypatch.setattr(regard.store.models, "_describe", described)
     regard.save(model, path)
     with pytest.raises(StoreError, match="shelves_ are none"):
         regard.load(path, mapped=True)

@@ -12,8 +12,8 @@ import onnxruntime
 import pytest
 
 import regard
-from regard.kernels import KERNELS
-from regard.onnx import export_onnx
+from regard.core.kernels import KERNELS
+from regard.store.onnx import export_onnx
 
 FULL = bool(os.environ.get("REGARD_SOAK"))
 BANDWIDTHS = [(1.5, 2.5, 2.0), 2.0] if FULL else [(1.5, 2.5, 2.0)]

@@ -18,7 +18,7 @@ from onnx.reference import ReferenceEvaluator
 
 import regard
 from models import NUMBERS, PAIRS, QUERIES, X
-from regard.onnx import ExportError, export_onnx
+from regard.store.onnx import ExportError, export_onnx
 
 LABELS = np.where(NUMBERS > 0.5, "up", np.where(NUMBERS > -0.5, "数", "down"))
 
@@ -131,7 +131,7 @@ def test_places(path: Path, monkeypatch: Any) -> None:
         export_onnx(model, path)
     with pytest.raises(ExportError, match="there is no folder"):
         export_onnx(model, path.parent / "absent" / "model.onnx")
-    monkeypatch.setattr(regard.onnx, "LARGEST", 1000)
+    monkeypatch.setattr(regard.store.onnx, "LARGEST", 1000)
     with pytest.raises(ExportError, match="an ONNX file at most 2 GiB"):
         export_onnx(regard.NearestKeyRegressor().fit(X, NUMBERS), path, force=True)
     assert path.read_text() == "precious"

@@ -12,7 +12,7 @@ import pytest
 
 from models import fitted
 from regard.data import files
-from regard.store import StoreError, load, load_with_metadata, save
+from regard.store.models import StoreError, load, load_with_metadata, save
 
 
 def test_what_is_there_stays_without_force(path: Path, tmp_path: Path) -> None:

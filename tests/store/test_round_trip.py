@@ -15,7 +15,7 @@ import pytest
 
 import regard
 from models import FRAME, MODELS, NUMBERS, QUERIES, X, fitted
-from regard.store import StoreError, load, load_with_metadata, save
+from regard.store.models import StoreError, load, load_with_metadata, save
 
 # Manners, not minima.
 pytestmark = pytest.mark.usefixtures("brief_learning")

@@ -19,7 +19,7 @@ from adversaries import FRAME, LABELS, Q, X, Y
 from forgery import forged
 from models import fitted
 from regard.estimators import layout
-from regard.store import KINDS, StoreError, load, save
+from regard.store.models import KINDS, StoreError, load, save
 
 pytestmark = pytest.mark.usefixtures("brief_learning")
 
@@ -117,8 +117,8 @@ def test_a_wrong_shape_is_refused(case: str, folder: Path, path: Path) -> None:
 
 
 def test_a_wrong_shape_on_the_shelves_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.estimators.shelved.MANY", 10)
-    monkeypatch.setattr("regard.estimators.shelved.SHELF", 4)
+    monkeypatch.setattr("regard.model.mapped.MANY", 10)
+    monkeypatch.setattr("regard.model.mapped.SHELF", 4)
     rows = np.arange(60.0)[:, None]
     save(regard.NadarayaWatsonRegressor(bandwidth=0.1).fit(rows, rows[:, 0], sample_weight=np.ones(60)), path)
     content = path.read_bytes()

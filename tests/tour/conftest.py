@@ -8,8 +8,8 @@ from functools import cache
 import pytest
 
 from regard.data import notes
+from regard.data.text import LANGUAGES
 from regard.seq2seq import date_model
-from regard.text import LANGUAGES
 from regard.tour import run
 
 

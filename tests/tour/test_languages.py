@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from regard.text import LANGUAGES, Text
+from regard.data.text import LANGUAGES, Text
 from regard.tour import guide, page, run
 from regard.tour.station import Told, Visit
 from regard.tour.stations import STATIONS

@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import pytest
 
 from regard.data import notes, notes_truth
-from regard.text import LANGUAGES
+from regard.data.text import LANGUAGES
 from regard.tour import guide, run
 from regard.tour.stations import STATIONS
 from story import FIGURES, error

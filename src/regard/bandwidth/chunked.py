@@ -21,17 +21,17 @@ from numpy.typing import ArrayLike, NDArray
 from regard.bandwidth.criterion import Evaluation
 from regard.bandwidth.losses import LogLoss, SquaredError
 from regard.bandwidth.objective import staying
-from regard.chunks.pooling import as_array
-from regard.chunks.rows import Block, Facts, Rows, facts_of, picked
-from regard.chunks.states import Look, joined, pairs_in_reach, sketch_of, tree
-from regard.cluster import compute, engine_here, persisted, tasks_of
-from regard.costs import estimate
-from regard.folds import Fold, fold, nothing
-from regard.lines import local_fit
-from regard.local import Local, like_w, pull_scores
-from regard.partial import Partial
-from regard.problem import Adjoint, Problem, build
-from regard.scores import RADIAL, Radial
+from regard.cluster.pooling import as_array
+from regard.cluster.rows import Block, Facts, Rows, facts_of, picked
+from regard.cluster.states import Look, joined, pairs_in_reach, sketch_of, tree
+from regard.core.lines import local_fit
+from regard.core.problem import Adjoint, Problem, build
+from regard.core.scores import RADIAL, Radial
+from regard.core.state import Partial
+from regard.engines.costs import estimate
+from regard.engines.tasks import compute, engine_here, persisted, tasks_of
+from regard.pooling.folds import Fold, fold, nothing
+from regard.pooling.local import Local, like_w, pull_scores
 
 Array = NDArray[Any]
 

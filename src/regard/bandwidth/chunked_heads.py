@@ -21,10 +21,10 @@ from regard.bandwidth.heads import (
     LAST_STEPS,
     MOST,
     ROUGH,
-    Head,
     Heads,
     HeadSearch,
     HeadTrail,
+    LearnedHead,
     Progress,
     learn_heads,
     walk_head,
@@ -33,10 +33,10 @@ from regard.bandwidth.losses import LogLoss
 from regard.bandwidth.many import BAG
 from regard.bandwidth.scaling import Scaling
 from regard.bandwidth.shapes import Shape
-from regard.bounds import Bounds
-from regard.chunks.rows import Block, Rows, picked, together
-from regard.cluster import compute, tasks_of
-from regard.runner import small_matrices
+from regard.cluster.rows import Block, Rows, picked, together
+from regard.core.bounds import Bounds
+from regard.engines.tasks import compute, tasks_of
+from regard.pooling.runner import small_matrices
 
 Array = NDArray[Any]
 
@@ -44,7 +44,7 @@ Array = NDArray[Any]
 class Found(NamedTuple):
     """What ``learn_heads_chunks`` found."""
 
-    heads: tuple[Head, ...]
+    heads: tuple[LearnedHead, ...]
     scaling: Scaling
     search: HeadSearch
     score: float  # of the rows looked at: R², or minus the log-loss
@@ -95,7 +95,7 @@ def learn_heads_chunks(
     return Found(kept, first.scaling, search, -mixed if isinstance(loss, LogLoss) else 1.0 - mixed)
 
 
-def _walked(some: ChunkedObjective, head: Head, power: Array, growth: float, trail: HeadTrail) -> Head:
+def _walked(some: ChunkedObjective, head: LearnedHead, power: Array, growth: float, trail: HeadTrail) -> LearnedHead:
     """The head at its place among all rows, in units of powers of two."""
     w = np.ldexp(head.w, power if head.w.ndim == 1 else power[:, None])
     rank = max(1, int(np.linalg.matrix_rank(w)) if w.ndim == 2 else int(np.count_nonzero(w)))

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from regard.bandwidth.chunked import ChunkedObjective, Part
 from regard.bandwidth.losses import AbsoluteError, LogLoss, SquaredError, corner_of
-from regard.bounds import Bounds
-from regard.chunks.rows import Block, Rows
-from regard.cluster import compute, persisted, tasks_of
+from regard.cluster.rows import Block, Rows
+from regard.core.bounds import Bounds
+from regard.engines.tasks import compute, persisted, tasks_of
 
 Array = NDArray[Any]
 

@@ -17,8 +17,8 @@ from regard.bandwidth.chunked import ChunkedObjective, Part
 from regard.bandwidth.losses import LogLoss, SquaredError
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.search import Progress, Search, refine
-from regard.cluster import compute, cores, tasks_of
-from regard.runner import small_matrices
+from regard.engines.tasks import compute, cores, tasks_of
+from regard.pooling.runner import small_matrices
 
 Array = NDArray[Any]
 

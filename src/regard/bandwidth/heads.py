@@ -48,7 +48,7 @@ ROUGH = 1e-6
 FINEST = 1e-16
 
 
-class Head(NamedTuple):
+class LearnedHead(NamedTuple):
     """One attention: ``weight`` is its share in the mix."""
 
     weight: float
@@ -73,7 +73,7 @@ class HeadSearch(NamedTuple):
 class Heads(NamedTuple):
     """What ``learn_heads`` found."""
 
-    heads: tuple[Head, ...]
+    heads: tuple[LearnedHead, ...]
     scaling: Scaling
     answer: Array  # (n, P)  every row as the others answer it
     score: float  # of these answers: R², or minus the log-loss
@@ -125,7 +125,7 @@ def learn_heads(X: Array, y: Array, *, seed: int = 0, progress: Progress | None 
     first = Objective.of(X, y, **options)
     trail = HeadTrail(progress, _planned(first))
     scaling = Scaling.of(first.key, first.counts)
-    heads: list[Head] = []
+    heads: list[LearnedHead] = []
     answers: list[Array] = []
     interrupted = False
     try:
@@ -135,7 +135,7 @@ def learn_heads(X: Array, y: Array, *, seed: int = 0, progress: Progress | None 
             for shape, place in _walks(objective, metrics, seed, trail):
                 w = shape.w(place.parameters)
                 answers.append(first.loss.from_units_of_y(objective(w, place.ridge).answer))
-                heads.append(Head(0.0, share, w, place.ridge))
+                heads.append(LearnedHead(0.0, share, w, place.ridge))
     except KeyboardInterrupt:
         if not heads:
             raise

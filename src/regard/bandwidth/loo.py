@@ -8,8 +8,8 @@ from numpy.typing import ArrayLike
 
 from regard.bandwidth.many import BATCHED, EXACT
 from regard.bandwidth.objective import Objective
-from regard.problem import matrix
-from regard.scores import Nearest, Radial
+from regard.core.problem import matrix
+from regard.core.scores import Nearest, Radial
 
 
 def loo_objective(

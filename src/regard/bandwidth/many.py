@@ -1,10 +1,10 @@
 """Learning from many rows: all of them where engines allow it, else a batch of them as queries, and then bags of rows.
 
-Where one look at all rows costs little more than sorting them (``regard.costs``), a bag of rows says where to begin,
-and the walk goes on from there with every row, to the exact optimum. Elsewhere only some rows are looked at, against
-all rows as keys: the same criterion with more noise, unbiased, and the batch is large enough that its optimum is that
-of all rows to a percent. Fewer *keys* are another matter: the best bandwidth of m rows is wider than that of n. It
-shrinks like n^(−1/(d + 4)), so what bags of m rows find is averaged and rescaled.
+Where one look at all rows costs little more than sorting them (``regard.engines.costs``), a bag of rows says where to
+begin, and the walk goes on from there with every row, to the exact optimum. Elsewhere only some rows are looked at,
+against all rows as keys: the same criterion with more noise, unbiased, and the batch is large enough that its optimum
+is that of all rows to a percent. Fewer *keys* are another matter: the best bandwidth of m rows is wider than that of
+n. It shrinks like n^(−1/(d + 4)), so what bags of m rows find is averaged and rescaled.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.search import Progress, Search, learn, refine
-from regard.costs import WAVY
+from regard.engines.costs import WAVY
 
 Array = NDArray[Any]
 

@@ -25,22 +25,22 @@ from regard.bandwidth.criterion import Evaluation
 from regard.bandwidth.losses import AbsoluteError, LogLoss, Loss, SquaredError
 from regard.bandwidth.rules import checked_kernel, checked_weight, counts_repetitions
 from regard.bandwidth.shapes import spreads
-from regard.bounds import checked_range
-from regard.costs import estimate
+from regard.core.bounds import checked_range
+from regard.core.lines import check_spans
+from regard.core.problem import Problem, build, matrix, moment_count, relative_weights
+from regard.core.scores import RADIAL, Gaussian, Nearest, Radial
+from regard.core.state import Partial
 from regard.data.columns import Coding
-from regard.lines import check_spans
-from regard.local import Local, fit_local
-from regard.partial import Partial
-from regard.planner import engine_of_limits
-from regard.pooling import pool
-from regard.problem import Problem, build, matrix, moment_count, relative_weights
-from regard.runner import run_kept, run_sweep
-from regard.scores import RADIAL, Gaussian, Nearest, Radial
+from regard.engines.costs import estimate
+from regard.pooling.functions import pool
+from regard.pooling.local import Local, fit_local
+from regard.pooling.planner import engine_of_limits
+from regard.pooling.runner import run_kept, run_sweep
 
 if TYPE_CHECKING:
-    from regard.engines.few import Few
-    from regard.engines.kept import Kept
-    from regard.engines.sweep import Sweep
+    from regard.engines.cpu.few import Few
+    from regard.engines.cpu.kept import Kept
+    from regard.engines.cpu.sweep import Sweep
 
 Array = NDArray[Any]
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from regard.bandwidth.rules import checked_kernel, counted_rows
-from regard.scores import KERNELS
+from regard.core.scores import KERNELS
 
 Array = NDArray[Any]
 

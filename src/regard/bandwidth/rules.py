@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from regard.bounds import checked_range
-from regard.problem import matrix
-from regard.scores import KERNELS
+from regard.core.bounds import checked_range
+from regard.core.problem import matrix
+from regard.core.scores import KERNELS
 
 Array = NDArray[Any]
 

@@ -26,7 +26,7 @@ from regard.bandwidth.walks import (
     has_jumps,
     sharpest,
 )
-from regard.kernels import KERNELS
+from regard.core.kernels import KERNELS
 
 Array = NDArray[Any]
 

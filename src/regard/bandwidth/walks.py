@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 
 from regard.bandwidth.criterion import Criterion, Evaluation
 from regard.bandwidth.shapes import Shape
-from regard.kernels import KERNELS
+from regard.core.kernels import KERNELS
 
 Array = NDArray[Any]
 Progress = Callable[[int, float], None]

@@ -11,7 +11,7 @@ from regard.cli.inputs import asking, safe_table, target_names
 
 if TYPE_CHECKING:
     from regard.data import Table
-    from regard.store import Saved
+    from regard.store.models import Saved
 
 
 @dataclass(frozen=True)

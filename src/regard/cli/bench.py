@@ -37,7 +37,7 @@ class Bench:
 
     def run(self) -> None:
         from regard.data.files import atomic_write, check_output
-        from regard.runner import available_threads
+        from regard.pooling.runner import available_threads
 
         if self.out is not None:
             check_output(self.out, self.force, ValueError)
@@ -78,8 +78,8 @@ def _raced(n: int, d: int, h: float) -> list[Contestant]:
 
 def _engines(given: Rows, w: float) -> Iterator[tuple[str, Callable[[Any], Any], int | None]]:
     from regard import explain_plan, pool
-    from regard.costs import refusal
-    from regard.scores import Gaussian
+    from regard.core.scores import Gaussian
+    from regard.engines.costs import refusal
 
     score = Gaussian(w)
     plan = explain_plan(*given, score, tol=TOL)

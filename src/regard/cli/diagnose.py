@@ -19,7 +19,7 @@ class Diagnose:
     as_json: bool
 
     def run(self) -> None:
-        from regard.store import load
+        from regard.store.models import load
 
         with working(f"Reading {self.model}") as now:
             model = load(self.model)

@@ -27,7 +27,7 @@ def goes_elsewhere(fit: Fit) -> bool:
 def fit_elsewhere(fit: Fit) -> None:
     """Learn where the scheduler's workers are, or in this process, and save the model here."""
     from regard.data.files import check_output
-    from regard.store import StoreError, save
+    from regard.store.models import StoreError, save
 
     check_output(fit.out, fit.force, StoreError)
     check_distinct(fit.out, fit.data)
@@ -55,7 +55,7 @@ def fit_elsewhere(fit: Fit) -> None:
 @contextmanager
 def _client(scheduler: str | None) -> Iterator[str]:
     """A client of the scheduler, or none; says where the work is done."""
-    from regard.cluster import ClusterError, require_dask
+    from regard.engines.tasks import ClusterError, require_dask
 
     require_dask()
     if scheduler is None:

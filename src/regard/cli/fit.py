@@ -46,7 +46,7 @@ class Fit:
             return
         from regard.data import read_table
         from regard.data.files import check_output
-        from regard.store import StoreError, save
+        from regard.store.models import StoreError, save
 
         check_output(self.out, self.force, StoreError)
         check_distinct(self.out, self.data)
@@ -98,7 +98,7 @@ class Fit:
     def estimator(self, classes: bool, *, gaps: bool) -> Any:
         """The estimator asked for; ``gaps``: rows may have some."""
         import regard
-        from regard.scores import KERNELS
+        from regard.core.scores import KERNELS
 
         if self.bandwidth is None:
             kind: Any = regard.KernelClassifier if classes else regard.KernelRegressor
@@ -112,9 +112,7 @@ class Fit:
 
 def _measure(model: Any, X: Any) -> None:
     """Left-out residuals, so that the file has them and ``regard predict --interval`` begins at once."""
-    from regard.estimators.gappy import whole_rows
-
-    rows = int((whole_rows(model)[1] > 0).sum())
+    rows = int(model._smoother.rows.whole.counted.sum())
     if not hasattr(model, "predict_interval") or not 1 < rows <= MEASURED:
         return
     try:

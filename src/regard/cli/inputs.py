@@ -13,7 +13,7 @@ from regard.cli.console import on_terminal, visible, working
 
 if TYPE_CHECKING:
     from regard.data import Table
-    from regard.store import Saved
+    from regard.store.models import Saved
 
 # What makes a spreadsheet run a cell: signs of a formula, as they are and in full width, and blanks it may skip.
 FORMULA_STARTS = (*"=+-@＝＋－＠", "\t", "\r", "\n")
@@ -100,7 +100,7 @@ class Asked(NamedTuple):
 def loaded(model: str, data: str, out: str, *, force: bool) -> Saved:
     """A model for a table, read once it is sure that the answer can go to ``out``."""
     from regard.data.formats import check_table_output
-    from regard.store import load_with_metadata
+    from regard.store.models import load_with_metadata
 
     check_table_output(out, force=force)
     check_distinct(out, model, data)

@@ -16,7 +16,7 @@ from regard.cli.progress import walking
 
 if TYPE_CHECKING:
     from regard.data import Table
-    from regard.store import Saved
+    from regard.store.models import Saved
 
 
 @dataclass(frozen=True)
@@ -93,12 +93,12 @@ def _measured(model: Any, coverage: float) -> None:
     """See to it that left-out residuals are known, and say so where they are too few for any interval."""
     if not hasattr(model, "predict_interval"):
         return
-    if not hasattr(model, "spread_"):
+    if "spread_" not in vars(model):
         with working("Measuring how sure it is"):
-            model._look_back()
-    from regard.inference.ranks import conformal_bound
+            model._residuals()
+    from regard.model.ranks import conformal_bound
 
-    shown, counts = model._shown()
+    shown, counts = model._residuals().shown(model.sample_weight_)
     if conformal_bound(abs(shown), counts, coverage)[0] == float("inf"):
         need = math.ceil(coverage / (1.0 - coverage) - 1e-9)
         say(f"--interval {coverage:g} takes at least {need:,} training rows; of fewer, as here, its ends are infinite")

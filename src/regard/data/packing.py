@@ -23,7 +23,7 @@ class Packer:
 
     Parameters
     ----------
-    records : tuples with named fields that a value may be: name → module.
+    records : tuples with named fields that a value may be: name in files → class, with its module.
     error : what a value that cannot be packed raises.
     """
 
@@ -46,12 +46,8 @@ class Packer:
         if type(value) is np.ndarray and value.dtype == object:
             items = [self.pack(f"{where}/{number}", item) for number, item in enumerate(value.ravel().tolist())]
             return {"objects": {"shape": list(value.shape), "items": items}}
-        if (
-            type(value).__name__ in self._records
-            and isinstance(value, tuple)
-            and type(value) is _record(self._records, type(value).__name__)
-        ):
-            return {"record": [type(value).__name__, self.pack(where, tuple(value))]}
+        if isinstance(value, tuple) and (name := self._name_of(type(value))) is not None:
+            return {"record": [name, self.pack(where, tuple(value))]}
         if type(value) in (list, tuple):
             items = [self.pack(f"{where}/{number}", item) for number, item in enumerate(value)]
             return items if type(value) is list else {"tuple": items}
@@ -62,6 +58,11 @@ class Packer:
             ]
             return {"dict": pairs}
         raise self._error(f"{where} holds a {type(value).__qualname__}, which a model file cannot hold")
+
+    def _name_of(self, kind: type) -> str | None:
+        """The name in files of a record; None of other classes, also where they are called alike."""
+        called = [name for name, path in self._records.items() if path.rpartition(".")[2] == kind.__name__]
+        return next((name for name in called if _record(self._records, name) is kind), None)
 
     def _aside(self, where: str, array: Array) -> str:
         name = f"{where}.npy"
@@ -105,4 +106,5 @@ class Unpacker:
 
 
 def _record(records: Mapping[str, str], name: str) -> Any:
-    return getattr(import_module(records[name]), name)
+    module, _, called = records[name].rpartition(".")
+    return getattr(import_module(module), called)

@@ -12,9 +12,20 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Protocol
 
-from regard.partial import Array, Partial
-from regard.planner import ENGINES, Step
-from regard.problem import Adjoint, Gradients, Outcome, Problem
+from regard.core.plan import Step
+from regard.core.problem import Adjoint, Gradients, Outcome, Problem
+from regard.core.state import Array, Partial
+
+# Where each engine's module is.
+ENGINES = {
+    "reference": "regard.engines.cpu.reference",
+    "tiled": "regard.engines.cpu.tiled",
+    "pruned": "regard.engines.cpu.pruned",
+    "sorted": "regard.engines.cpu.sorted",
+    "spectral": "regard.engines.cpu.spectral",
+    "fused": "regard.engines.gpu.fused",
+    "dask": "regard.engines.dask",
+}
 
 
 class Engine(Protocol):
@@ -31,4 +42,4 @@ def load(name: str) -> Engine:
     """The engine module of that name, imported only now."""
     if name not in ENGINES:
         raise ValueError(f"engine must be one of {', '.join(['auto', *ENGINES])}, got {name!r}")
-    return import_module(f"regard.engines.{name}")  # type: ignore[return-value]
+    return import_module(ENGINES[name])  # type: ignore[return-value]

@@ -1,7 +1,7 @@
 """Elsewhere: blocks of queries of an ordinary problem, each answered whole by a worker of dask.
 
 Keys travel once to every worker, queries and answers as far as they must; nothing is merged, so a worker's answer is
-the very answer that its own engines give. Keys that lie on many machines themselves are for ``regard.chunks``.
+the very answer that its own engines give. Keys that lie on many machines themselves are for ``regard.cluster``.
 
 How a worker computes is not this engine's business: it is handed the verbs of the plan (``local``).
 *Cost*: as the best local engine over all workers, and sending O((Q + K)·d).
@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.arrays import as_numpy
-from regard.cluster import compute, tasks_of
-from regard.partial import Partial
-from regard.planner import Step
-from regard.problem import Adjoint, Gradients, Problem
+from regard.core.arrays import as_numpy
+from regard.core.plan import Step
+from regard.core.problem import Adjoint, Gradients, Problem
+from regard.core.state import Partial
+from regard.engines.tasks import compute, tasks_of
 
 Array = NDArray[Any]
 Local = Callable[..., Any]

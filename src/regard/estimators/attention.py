@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Real
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,16 +13,18 @@ from regard.bandwidth.distinct import Distinct, distinct, spread_out
 from regard.bandwidth.losses import SquaredError
 from regard.bandwidth.search import Progress
 from regard.bandwidth.shapes import spreads
+from regard.core.scores import Additive, DotProduct, Gaussian, Score
 from regard.estimators.bar import bar
-from regard.estimators.base import Array
+from regard.estimators.base import Array, SmoothingEstimator
 from regard.estimators.callbacks import watched
-from regard.estimators.learned_score import LearnedScore, standardised, torch_part
-from regard.estimators.left_out import LeftOut
-from regard.pooling import pool
+from regard.estimators.regressor import SmoothingRegressor
+from regard.model.left_out import LeftOut
+from regard.model.residual_scale import row_counts
+from regard.model.smoother import Embedded, Head, Run, Smoother, standardised, torch_part
+from regard.pooling.functions import pool
 
-SCORES = ("gaussian", "additive", "dot")
 # From this many rows on, early_stopping="auto" holds some out.
-MANY = 1000
+ROWS_TO_HOLD_OUT = 1000
 
 
 class History(NamedTuple):
@@ -44,7 +46,7 @@ class _Score:
         vars(model)["score"] = value
 
 
-class AttentionRegressor(LearnedScore):
+class AttentionRegressor(SmoothingRegressor, SmoothingEstimator):
     """A weighted average of y whose weights come from a learned score; in short, attention over the training rows.
 
     predict(x) = Σ_k softmax_k(score(embed(x), embed(x_k))) y_k
@@ -104,6 +106,10 @@ class AttentionRegressor(LearnedScore):
 
     score: Any = _Score()
     history_: History
+    parameters_: dict[str, Array]  # "embed.…" and "score.…"
+    embedding_: Array  # (K, r)
+    mean_: Array  # (d,)
+    scale_: Array  # (d,)
     loo_predictions_: Array
     loo_score_: float
 
@@ -142,56 +148,96 @@ class AttentionRegressor(LearnedScore):
         """The parameters by name, as scikit-learn asks for them."""
         return {**super().get_params(deep), "score": vars(self)["score"]}
 
-    def _learn(self, key: Array, value: Array, sample_weight: Array | None, groups: Any) -> None:
+    @property
+    def _BANDWIDTH(self) -> bool:  # type: ignore[override]
+        """A Gaussian score of the features themselves has one."""
+        return vars(self)["score"] == "gaussian" and self.embed is None
+
+    def _learn(self, key: Array, value: Array, weight: Array | None, groups: Any, classes: int | None) -> None:  # noqa: ARG002
         nn = torch_part("left_out")
-        table = distinct(key, value, sample_weight, groups)
+        table = distinct(key, value, weight, groups)
         left_out = LeftOut.of(table)
-        rows = table.key.astype(np.float64)
-        mean = left_out.counts / left_out.counts.sum() @ rows
-        scale = spreads(rows, left_out.counts)
-        scale = np.where(scale > 0.0, scale, np.inf)
+        mean, scale = _mean_and_scale(table, left_out.counts)
         target = SquaredError.of(table.value.astype(np.float64), left_out.counts)
         random = check_random_state(self.random_state)
         seed = int(random.randint(2**31 - 1))
-        train, held = self._split(len(rows), random)
-        inputs = standardised(rows, mean, scale)
+        train, held = self._split(len(table.key), random)
+        inputs = standardised(table.key, mean, scale)
         parts = [_rows(nn, inputs, target.columns, left_out, part) if len(part) else None for part in (train, held)]
         with watched(self) as heard, bar(self.progress, "Learning attention", self.max_iter) as drawn:
             learned = nn.learn(*parts, self._settings(nn, len(train), seed), _both(heard, drawn))
-        for name in ("w_", "bandwidth_"):
-            self.__dict__.pop(name, None)  # what an earlier fit learned
-        self._remember(key, value, sample_weight)
-        self.mean_, self.scale_, self.parameters_ = mean, scale, learned.parameters
+        self._remember(key, value, weight)
+        self.parameters_ = learned.parameters
         validation = np.array(learned.validation) if len(held) else None
         self.history_ = History(np.array(learned.loss), validation, learned.best, learned.interrupted)
         self.n_iter_ = len(learned.loss)
-        self.embedding_ = self._placed(key)
-        if vars(self)["score"] == "gaussian" and self.embed is None:
-            w = np.exp(learned.parameters["score.log_w"].astype(np.float64))
+        self._place(mean, scale)
+        self._leave_out(table, left_out, target)
+
+    def _place(self, mean: Array, scale: Array) -> None:
+        """All rows as the score takes them, and the bandwidths where it has some."""
+        for name in ("w_", "bandwidth_"):
+            self.__dict__.pop(name, None)
+        self.mean_, self.scale_ = mean, scale
+        self.embedding_ = self._transform().keys(self.key_)
+        if self._BANDWIDTH:
+            w = np.exp(self.parameters_["score.log_w"].astype(np.float64))
             with np.errstate(over="ignore"):
                 self.w_, self.bandwidth_ = w / scale, scale / w
-        self._look_back(table, left_out, target)
 
-    def _look_back(self, table: Distinct, left_out: LeftOut, target: SquaredError) -> None:
+    def _leave_out(self, table: Distinct, left_out: LeftOut, target: SquaredError) -> None:
         """Every training row as the others answer it."""
-        place = self._placed(table.key)
+        transform = self._transform()
+        place = transform.keys(table.key)
         answer, _ = pool(
-            self._as_queries(place),
+            transform.turned(place),
             place[left_out.key],
             target.columns[left_out.key],
-            self.attention_score_,
+            self._score(),
             sample_weight=left_out.key_weight,
             exclude=(left_out.label, left_out.key_label),
-            engine=self._engine,
+            engine=Run(device=self.device).options["engine"],
         )
-        loss = target(answer, np.arange(len(place)), left_out.counts).value
+        loss = target(answer, np.arange(len(table.key)), left_out.counts).value
         answers = spread_out(target.in_units_of_y(answer), table.place)
         self.loo_predictions_ = answers[:, 0] if self.value_.ndim == 1 else answers
         self.loo_score_ = 1.0 - loss
 
+    def _rescale(self) -> None:
+        table = distinct(self.key_, self.value_, self.sample_weight_)
+        counts = row_counts(table.weight, len(table.key))
+        self._place(*_mean_and_scale(table, counts))
+        if len(table.key) > 1:
+            self._leave_out(table, LeftOut.of(table), SquaredError.of(table.value.astype(np.float64), counts))
+
+    def _heads(self) -> tuple[Head, ...]:
+        return (Head(1.0, self._score(), self._transform()),)
+
+    def _make_smoother(self) -> Smoother:
+        smoother = super()._make_smoother()
+        # The network has placed the rows already.
+        smoother.rows._placed[smoother.heads[0].transform] = self.embedding_
+        return smoother
+
+    def _score(self) -> Score:
+        """The score between rows as ``embedding_`` has them."""
+        learned = {name: array.astype(np.float64) for name, array in self._learned("score.").items()}
+        if "log_w" in learned:
+            return Gaussian(np.exp(learned["log_w"]))
+        if "W" in learned:
+            return DotProduct(np.sqrt(len(learned["W"])))
+        return Additive(learned["W_q.weight"], learned["W_k.weight"], learned["w_v.weight"][0])
+
+    def _transform(self) -> Embedded:
+        return Embedded(self.mean_, self.scale_, self.embed, self._learned("embed."), self.parameters_.get("score.W"))
+
+    def _learned(self, part: str) -> dict[str, Array]:
+        """The learned arrays of "embed." or "score.", by their names within."""
+        return {name.removeprefix(part): array for name, array in self.parameters_.items() if name.startswith(part)}
+
     def _split(self, rows: int, random: Any) -> tuple[Array, Array]:
         """Numbers of the rows to learn from, and of those to hold out."""
-        wanted = self.early_stopping is True or (self.early_stopping == "auto" and rows >= MANY)
+        wanted = self.early_stopping is True or (self.early_stopping == "auto" and rows >= ROWS_TO_HOLD_OUT)
         order = random.permutation(rows) if wanted else np.arange(rows)
         count = max(1, round(self.validation_fraction * rows)) if wanted else 0
         if wanted and rows - count < 2:
@@ -212,25 +258,42 @@ class AttentionRegressor(LearnedScore):
             seed,
         )
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        if vars(self)["score"] not in SCORES:
-            raise ValueError(f"score must be one of {', '.join(map(repr, SCORES))}, got {vars(self)['score']!r}")
-        if isinstance(self.embed, str):
-            if self.embed != "mlp":
-                raise ValueError(f"embed must be None, 'mlp' or a torch module, got {self.embed!r}")
-        elif self.embed is not None and not isinstance(self.embed, torch_part("network").nn.Module):
-            raise TypeError(f"embed must be None, 'mlp' or a torch module, got {self.embed!r}")
-        for name in ("hidden_size", "embed_size", "max_iter", "batch_size", "n_iter_no_change"):
-            given = getattr(self, name)
-            if isinstance(given, bool) or not isinstance(given, int | np.integer) or given < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {given!r}")
-        for name, end in (("learning_rate", np.inf), ("validation_fraction", 1.0)):
-            given = getattr(self, name)
-            if isinstance(given, bool) or not isinstance(given, Real) or not 0.0 < float(given) < end:
-                raise ValueError(f"{name} must be a number between 0 and {end:g}, got {given!r}")
-        if not isinstance(self.early_stopping, bool) and str(self.early_stopping) != "auto":
-            raise ValueError(f"early_stopping must be True, False or 'auto', got {self.early_stopping!r}")
+    # ---- files
+
+    def _plain_params(self, deep: bool = False) -> dict[str, Any]:
+        """Parameters as a file can hold them: of a module its recipe, or its name where it is of no known layers."""
+        params: dict[str, Any] = self.get_params(deep)
+        if not (self.embed is None or isinstance(self.embed, str)):
+            kind = type(self.embed)
+            described = torch_part("recipes").recipe(self.embed)
+            params["embed"] = {"class": f"{kind.__module__}.{kind.__qualname__}"} if described is None else described
+        return params
+
+    def _rebuild(self, embed: Any) -> None:
+        """Put back the module that ``_plain_params`` described, or a copy of the one given, with its learned arrays."""
+        if self.embed is None or isinstance(self.embed, str):
+            if embed is not None:
+                raise ValueError(f"embed is for models fitted with a module; this one has embed={self.embed!r}")
+            return
+        recipes, learned = torch_part("recipes"), self._learned("embed.")
+        if embed is not None:
+            if not isinstance(embed, recipes.nn.Module):
+                raise TypeError(f"embed must be a torch module, got {embed!r}")
+            self.embed = recipes.weighed(deepcopy(embed).cpu(), learned)
+        elif isinstance(self.embed, dict):
+            raise ValueError(
+                f"embed was a {str(self.embed.get('class'))[:100]}, which a file cannot hold; "
+                "make one in the same way and pass it: regard.load(path, embed=…)"
+            )
+        else:
+            self.embed = recipes.weighed(recipes.made(self.embed), learned)
+
+
+def _mean_and_scale(table: Distinct, counts: Array) -> tuple[Array, Array]:
+    """Mean (d,) of the features, and their scale: inf for one that does not vary, which ignores it."""
+    rows = table.key.astype(np.float64)
+    scale = spreads(rows, counts)
+    return counts / counts.sum() @ rows, np.where(scale > 0.0, scale, np.inf)
 
 
 def _rows(nn: Any, inputs: Array, columns: Array, left_out: LeftOut, part: Array) -> Any:

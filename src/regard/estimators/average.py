@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from sklearn.utils.validation import check_is_fitted
-
-from regard.estimators.appending import AppendingRegressor
-from regard.estimators.base import Array
-from regard.estimators.uncertain import UncertainRegressor
-from regard.scores import Gaussian, Radial
+from regard.core.scores import Gaussian
+from regard.estimators.base import SmoothingEstimator
+from regard.estimators.regressor import SmoothingRegressor
+from regard.model.smoother import Head
 
 
-class AveragePoolingRegressor(UncertainRegressor, AppendingRegressor):
+class AveragePoolingRegressor(SmoothingRegressor, SmoothingEstimator):
     """The weighted mean of y, whatever X is: attention that ignores the query.
 
     predict(x) = Σ sample_weight · y / Σ sample_weight. The baseline that every other estimator should beat.
@@ -29,14 +26,10 @@ class AveragePoolingRegressor(UncertainRegressor, AppendingRegressor):
     [3.0]
     """
 
-    @property
-    def attention_score_(self) -> Radial:
-        check_is_fitted(self)
-        return Gaussian(0.0)
+    _APPENDS = True
 
-    def _averages(self, query: Array, value: Array) -> tuple[Array, Array]:
-        mean, nobody = super()._averages(query[:1], value)  # one query answers for all
-        return np.repeat(mean, len(query), axis=0), np.repeat(nobody, len(query))
+    def _heads(self) -> tuple[Head, ...]:
+        return (Head(1.0, Gaussian(0.0)),)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

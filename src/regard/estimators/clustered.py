@@ -7,7 +7,6 @@ bandwidth is learned by map and reduce (``bandwidth.chunked``). What comes back 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import copy
 from dataclasses import replace
 from functools import wraps
 from typing import Any
@@ -16,17 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from regard.arrays import is_chunked
 from regard.bandwidth import CRITERIA, resolve, width_of
 from regard.bandwidth.chunked_heads import learn_heads_chunks
 from regard.bandwidth.chunked_rows import objective_of
 from regard.bandwidth.chunked_search import learn_chunks
 from regard.bandwidth.losses import SquaredError
 from regard.bandwidth.units import unscaled
-from regard.chunks.pooling import as_array
-from regard.chunks.rows import Block, Rows, examined, rows_of, together
-from regard.cluster import cancelling, compute, tasks_of
+from regard.cluster.pooling import as_array
+from regard.cluster.rows import Block, Rows, examined, rows_of, together
+from regard.core.arrays import is_chunked
+from regard.engines.tasks import cancelling, compute, tasks_of
 from regard.estimators.callbacks import watched
+from regard.estimators.parameters import kernel_name
+from regard.estimators.width import remember_width, ridge_to_learn
+from regard.model.smoother import Run
 
 Array = NDArray[Any]
 
@@ -52,7 +54,7 @@ def fit_on_cluster(model: Any, X: Any, y: Any, sample_weight: Any = None, groups
     """``fit`` of a regressor or classifier whose rows are of dask; nothing but what is learned comes here."""
     model._check_parameters()
     _check_clustered(model)
-    labelled = hasattr(model, "predict_proba")
+    labelled = model._LABELS
     if y is None:
         raise ValueError(f"This {type(model).__name__} estimator requires y to be passed, but the target y is None")
     rows = rows_of("X", X, y, sample_weight, groups, called=("y", "sample_weight", "groups"))
@@ -68,16 +70,17 @@ def fit_on_cluster(model: Any, X: Any, y: Any, sample_weight: Any = None, groups
         raise ValueError("sample_weight is zero for every row: nobody is left to attend to")
     _name_features(model, X, rows)
     _forget(model)
-    if hasattr(model, "_learn"):
+    if model._BANDWIDTH:
         with cancelling():
             _learn(model, rows, counted, groups is not None, len(model.classes_) if labelled else 0)
     _remember(model, rows)
+    model._smoother  # noqa: B018
     return model
 
 
 def _check_clustered(model: Any) -> None:
     name = type(model).__name__
-    if hasattr(model, "embed"):
+    if "embed" in model.get_params(deep=False):
         raise TypeError(f"X is of dask, and {name} learns its score in memory; use X.compute() and y.compute()")
     bandwidth, kernel = getattr(model, "bandwidth", None), getattr(model, "kernel", None)
     if isinstance(bandwidth, str) and bandwidth == "adaptive":
@@ -118,7 +121,7 @@ def _arrays(rows: Rows, model: Any) -> tuple[Any, Any, Any]:
         parts = [field((at, number), block, at) for number, block in enumerate(rows.blocks)]
         return as_array(parts, rows.lengths, shape, dtype)
 
-    labels = hasattr(model, "classes_")
+    labels = model._LABELS
     value = array(1, () if labels or rows.single else (rows.columns,), np.int64 if labels else rows.dtype)
     weight = array(2, (), np.int64 if rows.repeats else np.float64) if rows.weighted else None
     return array(0, (rows.width,), rows.dtype), value, weight
@@ -173,11 +176,11 @@ def _group(block: Block, names: Array) -> Block:
 
 
 def _learn(model: Any, rows: Rows, counted: int, grouped: bool, classes: int) -> None:
-    heads, bandwidth = not hasattr(model, "bandwidth"), getattr(model, "bandwidth", "loo")
+    heads, bandwidth = "bandwidth" not in model.get_params(deep=False), getattr(model, "bandwidth", "loo")
     if not isinstance(bandwidth, str):
         if grouped:
             raise ValueError("groups are for learning: they need bandwidth='loo'")
-        model._remember_width(resolve(bandwidth, np.empty((0, rows.width)), kernel=model._kernel))
+        remember_width(model, resolve(bandwidth, np.empty((0, rows.width)), kernel=kernel_name(model.kernel)))
         return
     limit = SMALL_FOR_HEADS if heads else SMALL if bandwidth in CRITERIA else np.inf
     if counted <= limit and sum(fact.nbytes for fact in rows.facts) <= SMALL_IN_BYTES:
@@ -192,7 +195,8 @@ def _learn(model: Any, rows: Rows, counted: int, grouped: bool, classes: int) ->
     options: dict[str, Any] = {"degree": model._DEGREE, "classes": classes, "repeats": rows.repeats, "grouped": grouped}
     with watched(model) as progress:
         if heads:
-            found = learn_heads_chunks(rows, seed=model._seed(), engine=model._engine, progress=progress, **options)
+            engine = Run(model.engine, model.tol, model.device).options["engine"]
+            found = learn_heads_chunks(rows, seed=model._seed(), engine=engine, progress=progress, **options)
             model.heads_, model.scaling_, model.search_, model.loo_score_ = found
         else:
             _learn_width(model, rows, options, progress)
@@ -202,12 +206,11 @@ def _learn_width(model: Any, rows: Rows, options: dict[str, Any], progress: Any)
     """A bandwidth, by map and reduce."""
     if model.optimizer == "sgd":
         raise ValueError(f"optimizer='sgd' is the notes' recipe, on a cluster for at most {SMALL:,} rows; use 'lbfgs'")
-    loss = getattr(model, "loss", "squared")
+    loss, engine = getattr(model, "loss", "squared"), Run(model.engine, model.tol, model.device).options["engine"]
     objective, power = objective_of(
-        rows, kernel=model._kernel, engine=model._engine, loss=loss, common=model.metric == "scalar", **options
+        rows, kernel=kernel_name(model.kernel), engine=engine, loss=loss, common=model.metric == "scalar", **options
     )
-    ridge = model._ridge_to_learn()
-    search = learn_chunks(objective, model.metric, ridge=ridge, seed=model._seed(), progress=progress)
+    search = learn_chunks(objective, model.metric, ridge=ridge_to_learn(model), seed=model._seed(), progress=progress)
     if isinstance(objective.loss, SquaredError):
         plain = SquaredError(objective.loss.columns, objective.loss.centre, objective.loss.scale)
         value = search.value / objective.loss.unit
@@ -222,7 +225,7 @@ def _learn_width(model: Any, rows: Rows, options: dict[str, Any], progress: Any)
     width = unscaled(width_of(model.search_), power)
     assert width.search is not None
     model.search_ = width.search
-    model._remember_width(width)
+    remember_width(model, width)
 
 
 def _spread(answer: Any, rows: Rows) -> Any:
@@ -251,15 +254,14 @@ def fit_whole(model: Any, blocks: Sequence[Block], grouped: bool) -> dict[str, A
 
 
 def brought_here(model: Any) -> Any:
-    """The same model with its rows in this machine's memory; left-out answers that nobody asked for stay NaN."""
-    here = copy(model)
-    del here._rows
+    """The same model with its rows in this machine's memory; left-out answers that are not computed stay NaN."""
+    here = clone(model)
+    vars(here).update({name: value for name, value in vars(model).items() if name not in ("_rows", "_smoother")})
     names = [name for name in ("key_", "value_", "sample_weight_") if getattr(model, name) is not None]
-    for name, found in zip(names, compute([getattr(model, name) for name in names]), strict=True):
-        setattr(here, name, found)
-    answers: Any = getattr(model, "loo_predictions_", None)
+    vars(here).update(zip(names, compute([getattr(model, name) for name in names]), strict=True))
+    answers: Any = vars(model).get("loo_predictions_")
     if is_chunked(answers):
         here.loo_predictions_ = np.full(answers.shape, np.nan)
-    if is_chunked(getattr(getattr(model, "search_", None), "answer", None)):
+    if is_chunked(getattr(vars(model).get("search_"), "answer", None)):
         here.search_ = model.search_._replace(answer=np.full(model.search_.answer.shape, np.nan))
     return here

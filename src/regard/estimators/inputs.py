@@ -17,35 +17,18 @@ from sklearn.utils import check_array, check_X_y
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from regard.arrays import is_chunked
-from regard.bounds import checked_range
+from regard.core.arrays import is_chunked
+from regard.core.bounds import checked_range
 from regard.estimators.mixed import coded, coding_of
 
 Array = NDArray[Any]
 
 FLOATS = [np.float64, np.float32]
-DEVICES = ("cpu", "cuda")
-
-
-def checked_device(device: Any) -> str:
-    """The device by name, a GPU only where torch sees one."""
-    if not isinstance(device, str) or device not in DEVICES:
-        raise ValueError(f"device must be 'cpu' or 'cuda', got {device!r}")
-    if device == "cuda":
-        try:
-            import torch
-        except ModuleNotFoundError as missing:
-            raise ModuleNotFoundError(
-                "device='cuda' needs torch, which is not installed; pip install 'regard[nn]' brings it", name="torch"
-            ) from missing
-        if not torch.cuda.is_available():
-            raise ValueError("device='cuda', but torch sees no GPU here; use device='cpu'")
-    return device
 
 
 def query_array(estimator: Any, X: Any) -> Array:
     """X of ``predict`` as (Q, d), checked against what ``fit`` saw; a mixed table as its features."""
-    if hasattr(estimator, "coding_"):
+    if "coding_" in vars(estimator):
         frame = _frame("X", X)
         validate_data(estimator, X, reset=False, skip_check_array=True)
         return _checked_features(estimator, coded(estimator, X, frame))
@@ -69,7 +52,7 @@ def training_arrays(estimator: Any, X: Any, y: Any, *, labels: bool, again: bool
         estimator.__dict__.pop("coding_", None)
         if (coding := coding_of(estimator, X, frame)) is not None:
             estimator.coding_ = coding
-    mixed = hasattr(estimator, "coding_")
+    mixed = "coding_" in vars(estimator)
     plain, named = coded(estimator, X, frame) if mixed else _table(X), mixed or frame is not None
     target = y if y is None else _labels(y) if labels else _plain("y", y)
     if issparse(target):
@@ -104,7 +87,7 @@ def _checked_features(estimator: Any, features: Array) -> Array:
 
 def _allowed(estimator: Any) -> Any:
     """Whether X may have gaps, in scikit-learn's words."""
-    return "allow-nan" if getattr(estimator, "missing", "refuse") == "ignore" else True
+    return "allow-nan" if estimator.missing == "ignore" else True
 
 
 def _frame(name: str, given: Any) -> nw.DataFrame[Any] | None:

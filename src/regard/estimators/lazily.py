@@ -5,49 +5,32 @@ Answers are as queries are: a dask array for X of dask, numbers for numbers.
 
 from __future__ import annotations
 
-from copy import copy
-from functools import partial
-from typing import Any, NamedTuple
+import warnings
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from regard.bandwidth.losses import as_probabilities
-from regard.chunks.pooling import as_array
-from regard.chunks.rows import Block, Rows, examined, rows_of
-from regard.chunks.states import Look, pairs_in_reach, states
-from regard.cluster import compute, tasks_of
-from regard.folds import Fold
-from regard.lines import local_fit
-from regard.scores import Gaussian
+from regard.cluster.pooling import as_array
+from regard.cluster.rows import Block, Rows, examined, rows_of
+from regard.cluster.states import Look, pairs_in_reach, states
+from regard.core.lines import local_fit
+from regard.engines.tasks import compute, tasks_of
+from regard.model.smoother import IDENTITY, Answer, Head
+from regard.pooling.folds import Fold
 
 Array = NDArray[Any]
-
-
-class Head(NamedTuple):
-    """One attention of a model, and its part in the mix."""
-
-    weight: float
-    look: Look
-    ridge: float
-
-
-class Answered(NamedTuple):
-    """Answers to a block of queries."""
-
-    output: Array
-    nobody: Array  # (Q,) boolean
 
 
 def lazy_answers(model: Any, X: Any, method: str) -> Array:
     """What ``model.predict`` or ``predict_proba`` says of X of dask, computed when asked for."""
     check_is_fitted(model)
     names = list(getattr(X, "columns", ()))
-    if names and hasattr(model, "feature_names_in_") and names != list(model.feature_names_in_):
-        raise ValueError(
-            f"X has the columns {names}, and fit saw {list(model.feature_names_in_)}: same names, same order"
-        )
+    known = list(vars(model).get("feature_names_in_", ()))
+    if names and known and names != known:
+        raise ValueError(f"X has the columns {names}, and fit saw {known}: same names, same order")
     queries = rows_of("X", X)
     if queries.width != model.n_features_in_:
         raise ValueError(
@@ -58,20 +41,20 @@ def lazy_answers(model: Any, X: Any, method: str) -> Array:
     if method == "predict_proba":
         shape: tuple[int, ...] = (len(model.classes_),)
         dtype = queries.dtype
-    elif hasattr(model, "classes_"):
+    elif model._LABELS:
         shape, dtype = (), model.classes_.dtype
     else:
         shape, dtype = tuple(model.value_.shape[1:]), queries.dtype
-    parts = _told(model, queries, method) if hasattr(model, "_rows") else _asked(model, queries, method, shape, dtype)
+    parts = _told(model, queries, method) if model._rows is not None else _asked(model, queries, method, shape, dtype)
     lazy: Array = as_array(parts, queries.lengths, shape, dtype)
     return lazy
 
 
-def answers_from_cluster(model: Any, query: Array) -> tuple[Array, Array]:
-    """Answers to queries in memory from rows on a cluster, and which queries had nobody in reach."""
+def answers_from_cluster(model: Any, query: Array) -> Answer:
+    """Answers to queries in memory from rows on a cluster."""
     (queries,) = examined(rows_of("X", query))
     found = compute(_answers(model, queries))
-    return np.concatenate([one.output for one in found]), np.concatenate([one.nobody for one in found])
+    return Answer(*(np.concatenate(part) for part in zip(*found, strict=True)))
 
 
 def _asked(model: Any, queries: Rows, method: str, shape: tuple[int, ...], dtype: Any) -> list[Any]:
@@ -90,30 +73,24 @@ def _itself(model: Any) -> Any:
 
 def ask(model: Any, query: Block, method: str) -> Array:
     """One block, on the worker that answers it."""
-    if hasattr(model, "feature_names_in_"):
-        # Names were compared when the block was only a promise.
-        model = _unnamed(model)
-    return np.asarray(getattr(model, method)(query.key))
-
-
-def _unnamed(model: Any) -> Any:
-    bare = copy(model)
-    del bare.__dict__["feature_names_in_"]
-    return bare
+    # Names were compared when the block was only a promise.
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
+        return np.asarray(getattr(model, method)(query.key))
 
 
 def _told(model: Any, queries: Rows, method: str) -> list[Any]:
     """Rows on a cluster: answers to every block, as ``method`` gives them."""
     task = tasks_of("answer", _as_method)
-    classes = getattr(model, "classes_", None) if method == "predict" else None
+    classes = model.classes_ if model._LABELS and method == "predict" else None
     return [task((at,), one, model.empty, method, classes) for at, one in enumerate(_answers(model, queries))]
 
 
-def _as_method(found: Answered, empty: str, method: str, classes: Array | None) -> Array:
-    count = int(found.nobody.sum())
+def _as_method(found: Answer, empty: str, method: str, classes: Array | None) -> Array:
+    count = int(found.empty.sum())
     if count and (empty == "raise" or (empty == "nan" and classes is not None)):
         raise ValueError(
-            f"{count} of {len(found.nobody)} rows of a chunk of X have no training row within the bandwidth; widen "
+            f"{count} of {len(found.empty)} rows of a chunk of X have no training row within the bandwidth; widen "
             f"bandwidth, or choose another empty= than {empty!r}"
         )
     if method == "predict_proba":
@@ -122,13 +99,13 @@ def _as_method(found: Answered, empty: str, method: str, classes: Array | None) 
 
 
 def _answers(model: Any, queries: Rows) -> list[Any]:
-    """One delayed Answered for each block of queries."""
-    keys, heads = model._rows, _heads(model)
-    found = [states(queries, keys, head.look, pairs_in_reach(queries, keys, head.look)) for head in heads]
-    task, single = tasks_of("mix", answered), keys.single and not hasattr(model, "classes_")
+    """One delayed Answer for each block of queries."""
+    keys, heads, looks = model._rows, model._smoother.heads, _looks(model)
+    found = [states(queries, keys, look, pairs_in_reach(queries, keys, look)) for look in looks]
+    task, single = tasks_of("mix", answered), keys.single and not model._LABELS
     prior = _prior(keys, len(model.classes_)) if model.empty == "prior" else None
     return [
-        task((at,), block, heads, [states[at] for states in found], model.empty, prior, single)
+        task((at,), block, heads, looks, [states[at] for states in found], model.empty, prior, single)
         for at, block in enumerate(queries.blocks)
     ]
 
@@ -148,39 +125,42 @@ def _shares(counts: list[Array]) -> Array:
     return np.asarray(total / total.sum())
 
 
-def _heads(model: Any) -> list[Head]:
-    """The attentions of a model, as a cluster is told of them."""
-    rows, degree = model._rows, getattr(model, "_DEGREE", 0)
-    classes = len(model.classes_) if hasattr(model, "classes_") else 0
-    common: dict[str, Any] = {"engine": model._engine, "tol": model.tol, "degree": 2 * degree, "classes": classes}
+def _looks(model: Any) -> list[Look]:
+    """What every head asks of the blocks of training rows."""
+    rows, smoother = model._rows, model._asked
+    degree = smoother.heads[0].degree
+    classes = len(model.classes_) if model._LABELS else 0
+    common: dict[str, Any] = {**smoother.run.options, "degree": 2 * degree, "classes": classes}
     if degree:
         centre, ends = rows.mean, rows.value_bounds
         largest = np.maximum(np.abs(ends.high - centre), np.abs(ends.low - centre))
         common |= {"centre": centre, "scale": np.where(largest > 0.0, largest, 1.0)}
-    if not hasattr(model, "heads_"):
-        nearest = model.empty == "nearest"
-        return [Head(1.0, Look(model.attention_score_, nearest=nearest, **common), getattr(model, "ridge_", 0.0))]
-    return [
-        Head(head.weight, Look(Gaussian(head.w), rescale=partial(model.scaling_, t=head.share), **common), head.ridge)
-        for head in model.heads_
-    ]
+    if len(smoother.heads) == 1 and smoother.heads[0].transform is IDENTITY:
+        return [Look(smoother.heads[0].score, nearest=model.empty == "nearest", **common)]
+    return [Look(head.score, rescale=head.transform.keys, **common) for head in smoother.heads]
 
 
 def answered(
-    query: Block, heads: list[Head], folds: list[Fold], empty: str, prior: Array | None, single: bool
-) -> Answered:
+    query: Block,
+    heads: tuple[Head, ...],
+    looks: list[Look],
+    folds: list[Fold],
+    empty: str,
+    prior: Array | None,
+    single: bool,
+) -> Answer:
     """Answers to a block of queries from the states of all heads."""
     total: Any = 0.0
-    nobody = np.zeros(len(query.key), bool)
-    for (weight, look, ridge), fold in zip(heads, folds, strict=True):
-        output, alone = _one(look, ridge, fold, query.key.shape[1])
-        total, nobody = total + weight * output, nobody | alone
-    if nobody.any() and empty in ("nan", "prior"):
-        total[nobody] = np.nan if prior is None else prior
+    alone = np.zeros(len(query.key), bool)
+    for head, look, fold in zip(heads, looks, folds, strict=True):
+        output, nowhere = _one(look, head.ridge, fold, query.key.shape[1])
+        total, alone = total + head.mix * output, alone | nowhere
+    if alone.any() and empty in ("nan", "prior"):
+        total[alone] = np.nan if prior is None else prior
     dtype = query.key.dtype if query.key.dtype.kind == "f" else np.dtype(np.float64)
     with np.errstate(over="ignore"):
         output = np.asarray(total).astype(dtype)
-    return Answered(output[:, 0] if single else output, nobody)
+    return Answer(output[:, 0] if single else output, alone)
 
 
 def _one(look: Look, ridge: float, fold: Fold, width: int) -> tuple[Array, Array]:

@@ -7,7 +7,7 @@ Text and categories are compared as categories, ordered categories by their step
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import narwhals as nw
@@ -15,22 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from regard.bandwidth import Width
-from regard.bounds import checked_range
+from regard.core.bounds import checked_range
 from regard.data.columns import CATEGORIES, NUMBER, ORDERED, ORDERS, Coding, Part, is_missing, joined, part_of
+from regard.estimators.parameters import columns_given
 
 Array = NDArray[Any]
 
-MISSING = ("refuse", "ignore")
 _WORDS = (nw.String, nw.Categorical, nw.Enum)
 
 
 def coding_of(estimator: Any, X: Any, frame: nw.DataFrame[Any] | None) -> Coding | None:
     """How to code this table; None where it is plain numbers and nothing else was asked for."""
-    if not hasattr(estimator, "missing"):
-        return None  # an estimator of numbers alone
-    kernel = getattr(estimator, "kernel", None)
-    given = kernel if isinstance(kernel, Mapping | list | tuple) else None
+    if not estimator._MIXED:
+        return None
+    kernel = estimator.kernel
+    given = kernel if columns_given(kernel) else None
     words = [] if frame is None else [name for name, dtype in frame.schema.items() if isinstance(dtype, _WORDS)]
     if given is None and not words:
         return None
@@ -65,7 +64,7 @@ def coded(estimator: Any, X: Any, frame: nw.DataFrame[Any] | None) -> Array:
         raise ValueError(f"X has {len(columns)} columns, but fit saw {coding.columns}")
     for name, column in zip(names, columns, strict=True):
         gaps = is_missing(column)
-        if gaps.any() and getattr(estimator, "missing", "refuse") == "refuse":
+        if gaps.any() and estimator.missing == "refuse":
             more = f" and {int(gaps.sum()) - 1:,} more" if gaps.sum() > 1 else ""
             raise ValueError(
                 f"X column {name!r} has no entry in row {int(gaps.argmax())}{more}; "
@@ -81,62 +80,6 @@ def coded(estimator: Any, X: Any, frame: nw.DataFrame[Any] | None) -> Array:
         elif part.kernel not in ORDERS:
             _warn_of_strangers(part, columns[part.columns[0]])
     return np.asarray(coding.coded(columns))
-
-
-def given_width(coding: Coding, bandwidth: Any) -> Width:
-    """The width that numbers mean: h for numbers, λ for categories, one to a column or one for all."""
-    given = np.asarray(bandwidth) if not isinstance(bandwidth, str) else np.empty(0, object)
-    if given.dtype.kind not in "fiu" or given.ndim > 1 or np.isnan(given.astype(np.float64)).any():
-        raise ValueError(
-            "bandwidth of a table of more than numbers must be 'loo', 'aicc', 'gcv', or numbers, one to a column; "
-            f"got {bandwidth!r}"
-        )
-    if given.ndim and len(given) != coding.columns:
-        raise ValueError(f"bandwidth has {len(given)} numbers but X has {coding.columns} columns")
-    w = coding.w_of(np.broadcast_to(given.astype(np.float64), coding.columns))
-    return Width(coding.bandwidth_of(w), w)
-
-
-def check_learnable(estimator: Any) -> None:
-    """Refuse what is for tables of numbers only."""
-    for name, given, accepted in (
-        ("metric", estimator.metric, "feature"),
-        ("optimizer", estimator.optimizer, "lbfgs"),
-    ):
-        if given != accepted:
-            raise ValueError(f"{name}={given!r} is for tables of numbers; this one is mixed: {name}={accepted!r}")
-    if estimator.bandwidth == "adaptive":
-        raise ValueError("bandwidth='adaptive' is for tables of numbers; this one is mixed: bandwidth='loo'")
-
-
-def by_column(estimator: Any, of_features: Array) -> Array:
-    """Shares of features (D,) as shares of the columns of the table; two columns that are one part share alike."""
-    if not hasattr(estimator, "coding_"):
-        return np.asarray(of_features)
-    coding = estimator.coding_
-    sums = np.bincount(coding.part_of, of_features, len(coding.parts))
-    return np.asarray(coding.by_column(sums / [len(part.columns) for part in coding.parts]))
-
-
-def column_effects(estimator: Any, query: Array, effects: Array, answer: Callable[[Array], Array]) -> Array:
-    """Effects of features (Q, P, D) on what ``answer`` says of queries (Q, P), as effects of columns (Q, P, columns).
-
-    Of categories: the answer less that for the same row with the first category in place of its own.
-    """
-    if not hasattr(estimator, "coding_"):
-        return effects
-    coding = estimator.coding_
-    out = np.empty((*effects.shape[:2], coding.columns))
-    for part, first in zip(coding.parts, coding.firsts, strict=True):
-        here = slice(first, first + part.width)
-        slopes = part.slopes(query[:, here])
-        if slopes is None:
-            other = query.copy()
-            other[:, here] = part.coded([np.array(part.levels[:1], object)])
-            out[..., part.columns[0]] = answer(query) - answer(other)
-        else:
-            out[..., list(part.columns)] = np.einsum("qpf,qfc->qpc", effects[..., here], slopes)
-    return out
 
 
 def _refuse_words(names: list[str], columns: list[Array], numbers: tuple[int, ...]) -> None:

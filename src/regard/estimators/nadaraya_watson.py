@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from sklearn.utils.validation import check_is_fitted
-
-from regard.arrays import is_chunked
-from regard.estimators.appending import AppendingClassifier, AppendingRegressor
-from regard.estimators.base import Array
-from regard.estimators.classes import onehot
-from regard.estimators.inputs import query_array
-from regard.estimators.kernel_pooling import KernelPooling
-from regard.estimators.lazily import lazy_answers
-from regard.estimators.learning import LearningRegressor
-from regard.estimators.uncertain import UncertainRegressor
-from regard.estimators.uncertain_classes import UncertainClassifier
+from regard.estimators.base import SmoothingEstimator
+from regard.estimators.classifier import SmoothingClassifier
+from regard.estimators.regressor import SmoothingRegressor
+from regard.estimators.width import kernel_heads, learn_width
 
 
-class NadarayaWatsonRegressor(UncertainRegressor, LearningRegressor, AppendingRegressor, KernelPooling):
+class NadarayaWatsonRegressor(SmoothingRegressor, SmoothingEstimator):
     """A weighted average of y in which near training rows count most.
 
     predict(x) = Σ_k K(‖w∘(x − x_k)‖) y_k / Σ_k K(‖w∘(x − x_k)‖), w = 1/bandwidth
@@ -72,8 +63,38 @@ class NadarayaWatsonRegressor(UncertainRegressor, LearningRegressor, AppendingRe
     [3.0, 4.0]
     """
 
+    _BANDWIDTH = _APPENDS = _MIXED = True
+    _DEGREE = 0
+    _learn, _heads = learn_width, kernel_heads
 
-class NadarayaWatsonClassifier(UncertainClassifier, AppendingClassifier, KernelPooling):
+    def __init__(
+        self,
+        kernel: Any = "gaussian",
+        bandwidth: Any = "loo",
+        metric: str = "feature",
+        optimizer: str = "lbfgs",
+        empty: str = "nearest",
+        engine: str = "auto",
+        tol: float | None = None,
+        random_state: Any = None,
+        device: str = "cpu",
+        missing: str = "refuse",
+        loss: str = "squared",
+    ) -> None:
+        self.kernel = kernel
+        self.bandwidth = bandwidth
+        self.metric = metric
+        self.optimizer = optimizer
+        self.empty = empty
+        self.engine = engine
+        self.tol = tol
+        self.random_state = random_state
+        self.device = device
+        self.missing = missing
+        self.loss = loss
+
+
+class NadarayaWatsonClassifier(SmoothingClassifier, SmoothingEstimator):
     """Class probabilities: the share of attention that the training rows of each class hold.
 
     P(class c | x) = Σ_{k: y_k = c} K(‖w∘(x − x_k)‖) / Σ_k K(‖w∘(x − x_k)‖), w = 1/bandwidth
@@ -87,7 +108,7 @@ class NadarayaWatsonClassifier(UncertainClassifier, AppendingClassifier, KernelP
         What a row of X gets with no training row in reach: the nearest one's class with a warning, the class
         frequencies with a warning, NaN probabilities (``predict`` is then an error), or an error.
     calibrate : True learns a temperature and a share of the class frequencies from left-out rows, where that makes
-        their log-loss smaller; see ``regard.inference.calibration``.
+        their log-loss smaller; see ``regard.model.calibration``.
 
     Attributes
     ----------
@@ -105,7 +126,10 @@ class NadarayaWatsonClassifier(UncertainClassifier, AppendingClassifier, KernelP
     ([[0.5, 0.5]], ['dog'])
     """
 
+    _BANDWIDTH = _APPENDS = _MIXED = True
+    _DEGREE = 0
     _EMPTY = ("nearest", "prior", "nan", "raise")
+    _learn, _heads = learn_width, kernel_heads
 
     def __init__(
         self,
@@ -121,48 +145,14 @@ class NadarayaWatsonClassifier(UncertainClassifier, AppendingClassifier, KernelP
         missing: str = "refuse",
         calibrate: bool = False,
     ) -> None:
-        super().__init__(kernel, bandwidth, metric, optimizer, empty, engine, tol, random_state, device, missing)
+        self.kernel = kernel
+        self.bandwidth = bandwidth
+        self.metric = metric
+        self.optimizer = optimizer
+        self.empty = empty
+        self.engine = engine
+        self.tol = tol
+        self.random_state = random_state
+        self.device = device
+        self.missing = missing
         self.calibrate = calibrate
-
-    def predict_proba(self, X: Any) -> Array:
-        """Probability of each class, (Q, classes) in the order of ``classes_``; rows sum to 1.
-
-        *Empty rows*: as ``empty`` says. *Cost*: see the class.
-        """
-        if is_chunked(X):
-            return lazy_answers(self, X, "predict_proba")
-        probability, nobody = self._probability(X)
-        self._report(nobody)
-        return probability
-
-    def predict(self, X: Any) -> Array:
-        """The most probable class of every row of X, (Q,); of equally probable ones the first in ``classes_``.
-
-        *Empty rows*: as ``empty`` says; with "nan" an error, for no class is NaN. *Cost*: as ``predict_proba``.
-        """
-        if is_chunked(X):
-            return lazy_answers(self, X, "predict")
-        probability, nobody = self._probability(X)
-        self._report(nobody)
-        if self.empty == "nan" and nobody.any():
-            raise ValueError(
-                f"empty='nan' leaves {int(nobody.sum())} rows of X without a class; "
-                "use predict_proba, or empty='nearest' or 'prior'"
-            )
-        return np.asarray(self.classes_[probability.argmax(axis=1)])
-
-    def _probability(self, X: Any) -> tuple[Array, Array]:
-        check_is_fitted(self)
-        probability, nobody = self._answers(query_array(self, X))
-        return self._calibrated(probability), nobody
-
-    def _told_rows(self) -> Array:
-        return self._columns().astype(self.key_.dtype)
-
-    def _columns(self) -> Array:
-        return onehot(self.value_, len(self.classes_))
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        if isinstance(self.bandwidth, str) and self.bandwidth in ("gcv", "aicc"):
-            raise ValueError(f"bandwidth={self.bandwidth!r} is for regression; use 'loo'")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from sklearn.utils.validation import check_is_fitted
+from regard.core.scores import Nearest
+from regard.estimators.base import SmoothingEstimator
+from regard.estimators.regressor import SmoothingRegressor
+from regard.model.smoother import Head
 
-from regard.estimators.appending import AppendingRegressor
-from regard.estimators.uncertain import UncertainRegressor
-from regard.scores import Nearest, Radial
 
-
-class NearestKeyRegressor(UncertainRegressor, AppendingRegressor):
+class NearestKeyRegressor(SmoothingRegressor, SmoothingEstimator):
     """The y of the nearest training row; rows equally near share, by their weights.
 
     predict(x) = mean of y over argmin_k ‖x − x_k‖: the limit of every kernel as the bandwidth goes to 0.
@@ -31,11 +30,11 @@ class NearestKeyRegressor(UncertainRegressor, AppendingRegressor):
     [2.0, 3.0]
     """
 
+    _APPENDS = True
+
     def __init__(self, engine: str = "auto", tol: float | None = None) -> None:
         self.engine = engine
         self.tol = tol
 
-    @property
-    def attention_score_(self) -> Radial:
-        check_is_fitted(self)
-        return Nearest(1.0)
+    def _heads(self) -> tuple[Head, ...]:
+        return (Head(1.0, Nearest(1.0)),)

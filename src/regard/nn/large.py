@@ -7,11 +7,11 @@ from typing import Any
 
 from torch import Tensor
 
+from regard.core.scores import Additive, DotProduct, Gaussian, Score
 from regard.nn.additive import AdditiveScore
 from regard.nn.inputs import Inputs
 from regard.nn.precision import full_precision, widened
 from regard.nn.scores import BilinearScore, DotProductScore, GaussianScore, fits, same_width
-from regard.scores import Additive, DotProduct, Gaussian, Score
 from regard.tensors import pool_tensors
 
 # Numbers that plain torch would hold for the scores of all pairs, from which on the programs are faster: 64 MB.

@@ -7,7 +7,6 @@ import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -135,7 +134,7 @@ class Watcher:
 def fit(table: Table, target: str, features: Sequence[str], job: Job, tell: Tell) -> Fitted | None:
     """Fit the regressor to use, and tell how good it is, what it looks at, every left-out prediction; then how sure."""
     from regard import KernelRegressor
-    from regard.inference import root_mean_square, simple_answers
+    from regard.model.baselines import root_mean_square, simple_answers
 
     X, y = chosen(table, target, features)
     model, watcher = KernelRegressor(), Watcher(job, tell)
@@ -179,14 +178,15 @@ def fit(table: Table, target: str, features: Sequence[str], job: Job, tell: Tell
 
 def look(fitted: Fitted, row: int, tell: Tell) -> None:
     """Tell which rows the model looks at when it predicts one of them, and where a new row like it should lie."""
+    from regard.model.explanation import explain
+
     X, y = chosen(fitted.table, fitted.target, fitted.features)
     if row >= len(X):
         raise Refused(422, f"the table has {len(X)} rows")
     asked = X[row : row + 1]
     told = fitted.model.explain(asked, top=SHOWN)[0]
     # It is never far from itself; is it from the others?
-    others = copy(fitted.model)
-    others.key_, others.value_ = np.delete(others.key_, row, axis=0), np.delete(others.value_, row)
+    others = fitted.model._asked.with_rows(np.delete(np.arange(len(X)), row))
     low, high = fitted.model.predict_interval(asked, COVERAGE, METHOD)[0].tolist()
     rows = [
         {
@@ -209,7 +209,7 @@ def look(fitted: Fitted, row: int, tell: Tell) -> None:
             "neighbours": told.neighbours,
             "mass": told.mass,
             "nearness": told.nearness.tolist(),
-            "far": bool(others.explain(asked, top=1).far[0]),
+            "far": bool(explain(others, asked, 1, fitted.model._decided)[0].far[0]),
             "rows": rows,
         }
     )

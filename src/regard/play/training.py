@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike
 
 from regard.bandwidth import OPTIMIZERS, Objective, learned
 from regard.bandwidth.criterion import Evaluation
-from regard.kernels import KERNELS
+from regard.core.kernels import KERNELS
 from regard.play.fair import Job
 from regard.play.messages import Fields
 from regard.play.security import Refused
-from regard.runner import small_matrices
+from regard.pooling.runner import small_matrices
 
 MOST_POINTS = 1000
 SECONDS = 30.0

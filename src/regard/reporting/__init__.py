@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from regard.data.files import atomic_write, check_output
+from regard.data.text import LANGUAGES
 from regard.plot.printing import lettered, saved
-from regard.pooling import explain_plan
+from regard.pooling.functions import explain_plan
 from regard.reporting.doubts import Cells, Doubts
 from regard.reporting.facts import facts_of
 from regard.reporting.figures import figures
@@ -18,7 +19,6 @@ from regard.reporting.page import Page
 from regard.reporting.rows import among, counted_rows
 from regard.reporting.sure import sure_of
 from regard.reporting.why import examples
-from regard.text import LANGUAGES
 
 __all__ = ["report"]
 
@@ -78,19 +78,9 @@ def _diagnosis(model: Any) -> Any:
 
 def _plan(model: Any) -> str:
     """How an answer to one training row would be computed."""
-    key = np.asarray(getattr(model, "embedding_", model.key_))
-    if hasattr(model, "heads_"):
-        head = model.heads_[0]
-        key, score = model.scaling_(model.key_, head.share), _head_score(head)
-    else:
-        score = model.attention_score_
-    return str(explain_plan(key, key, np.zeros(len(key)), score, sample_weight=model.sample_weight_))
-
-
-def _head_score(head: Any) -> Any:
-    from regard.scores import Gaussian
-
-    return Gaussian(head.w)
+    head = model._smoother.heads[0]
+    key = model._smoother.rows.placed(head.transform)
+    return str(explain_plan(key, key, np.zeros(len(key)), head.score, sample_weight=model.sample_weight_))
 
 
 def _code(model: Any, target: str) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from regard.estimators.explaining import told_columns
 from regard.reporting.facts import Facts
 from regard.reporting.page import Page
 from regard.reporting.rows import cells_of
@@ -28,7 +27,7 @@ class Cells:
     def __init__(self, model: Any, X: Any, facts: Facts) -> None:
         self._X, self._facts = X, facts
         coding = getattr(model, "coding_", None)
-        self.names = told_columns(model)[0] if coding else facts.names
+        self.names = model._smoother.rows.fold[0] if coding else facts.names
         self._columns = [part.columns for part in coding.parts] if coding else [(j,) for j in range(len(self.names))]
         # Without a coding, training rows are remembered in the units of X.
         self._key = None if coding or facts.left_out else model.key_

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from regard.estimators.classes import onehot
 from regard.estimators.inputs import query_array
-from regard.estimators.judged import data_to_diagnose, feature_names
-from regard.inference import root_mean_square, simple_answers
-from regard.pooling import pool
+from regard.model.baselines import root_mean_square, simple_answers
+from regard.model.diagnosis import relevance
+from regard.model.residuals import left_out_answers
+from regard.model.smoother import onehot
+from regard.pooling.functions import pool
 from regard.reporting.rows import among, counted_rows, rows_of
 
 Array = NDArray[Any]
@@ -76,8 +77,8 @@ def facts_of(model: Any, X: Any, y: Any) -> Facts:
     rows, target = given[places], target[places]
     whole = among(model, known)
     answer = _left_out(whole, target) if seen else np.asarray(_answers(model, rows_of(X, places)), np.float64)
-    relevance = model._relevance() if hasattr(model, "_relevance") else getattr(model, "feature_relevance_", None)
-    along = 0 if relevance is None else int(np.argmax(relevance))
+    shares = relevance(model._smoother) if model._BANDWIDTH else None
+    along = 0 if shares is None else int(np.argmax(shares))
     shown = np.random.default_rng(0).permutation(len(rows))[:SHOWN]
     attention = np.asarray(whole.attend(rows_of(X, places[shown])), np.float64)
     total = attention.mean(axis=0)
@@ -93,7 +94,7 @@ def facts_of(model: Any, X: Any, y: Any) -> Facts:
         left_out=seen,
         answer=answer,
         contestants=(_judged("model", answer, target), *_baselines(whole, rows, target, seen)),
-        relevance=relevance,
+        relevance=shares,
         reach=reach,
         shown=shown,
         attention=attention,
@@ -128,12 +129,15 @@ def _target(model: Any, rows: int, y: Any) -> tuple[Array, tuple[str, ...]]:
 
 
 def _names(model: Any, width: int) -> tuple[str, ...]:
-    return feature_names(model) or tuple(f"x{i}" for i in range(width))
+    if "coding_" in vars(model):
+        return tuple(model.coding_.features)
+    names = vars(model).get("feature_names_in_")
+    return tuple(f"x{i}" for i in range(width)) if names is None else tuple(map(str, names))
 
 
 def _reach(model: Any, width: int) -> Array:
     """Bandwidths of features (d,); of those of a mixed table, 1/w."""
-    if not hasattr(model, "coding_"):
+    if "coding_" not in vars(model):
         return np.broadcast_to(model.bandwidth_, width)
     with np.errstate(divide="ignore"):
         return np.asarray(1.0 / np.asarray(model.w_))
@@ -148,10 +152,9 @@ def _left_out(model: Any, target: Array) -> Array:
     known = getattr(model, "loo_predictions_", None)
     if known is not None and not np.isnan(known).any():
         return np.asarray(known, np.float64)
-    classes = len(model.classes_) if hasattr(model, "classes_") else 0
-    if hasattr(model, "kernel") and not hasattr(model, "neighbours_"):
-        objective = data_to_diagnose(model, degree=model._DEGREE, kernel=model.kernel)
-        answer: Array = objective(np.asarray(model.w_), model._ridge).answer
+    classes, smoother = len(model.classes_) if model._LABELS else 0, model._asked
+    if model._BANDWIDTH and smoother.heads[0].neighbours is None:
+        answer = left_out_answers(smoother.objectives())
         return answer if classes else np.asarray(answer[:, 0])
     value, rows = onehot(target, classes) if classes else target, np.arange(len(target))
     options = {"sample_weight": model.sample_weight_, "exclude": (rows, rows)}

@@ -6,11 +6,11 @@ import numpy as np
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from regard.data.text import Text
 from regard.plot import AttentionMapDisplay, FeatureRelevanceDisplay, RegressionCurveDisplay, style
 from regard.plot.display import limits, plain
 from regard.reporting.facts import Facts
 from regard.reporting.sure import Sure
-from regard.text import Text
 
 # Points drawn at most; more would only make ink.
 POINTS = 3000

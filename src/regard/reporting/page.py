@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from regard import __version__
-from regard.inference import Diagnosis
+from regard.model.diagnosis import Diagnosis
 from regard.reporting.facts import Facts
 from regard.reporting.words import WORDS, cell, judgement, lead, number, weight_in_words
 

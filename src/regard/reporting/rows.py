@@ -5,12 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import copy
 from typing import Any
 
 import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 Array = NDArray[Any]
 
@@ -54,25 +54,25 @@ def among(model: Any, rows: Array) -> Any:
     """A model with some of its training rows (m,) only; what was learned stays, and rows keep their numbers."""
     if len(rows) == len(model.key_):
         return model
-    out = copy(model)
-    out.__dict__.pop("_rooms", None)  # tables of arrays that are not there any more
-    out.arrival_ = (model.row_ids_[rows], len(model.key_))
-    for name in _OF_ROWS:
-        array = vars(model).get(name)
-        if array is not None:
-            setattr(out, name, array[rows])
+    out, fitted = clone(model), {name: value for name, value in vars(model).items() if name.endswith("_")}
+    fitted |= {name: fitted[name][rows] for name in _OF_ROWS if fitted.get(name) is not None}
+    vars(out).update(fitted, arrival_=(model.row_ids_[rows], len(model.key_)))
     return out
 
 
 @contextmanager
 def asked_by_us(model: Any) -> Iterator[Any]:
     """A model for rows that nobody but the report has asked about: that none is in reach is no reason to complain."""
-    if getattr(model, "empty", None) == "raise":
-        model = copy(model)
-        model.empty = "nan"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        yield model
+    strict = model.empty == "raise" and "empty" in model.get_params(deep=False)
+    try:
+        if strict:
+            model.empty = "nan"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            yield model
+    finally:
+        if strict:
+            model.empty = "raise"
 
 
 def without(model: Any, row: int) -> Any:

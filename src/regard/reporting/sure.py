@@ -6,16 +6,16 @@ against the spread that the others tell. New rows are judged by ``predict_interv
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 
-from regard.inference.calibration import set_bound
-from regard.inference.ranks import conformal_bound
-from regard.inference.spread import row_counts
+from regard.model.calibration import set_bound
+from regard.model.ranks import conformal_bound
+from regard.model.residual_scale import row_counts
 from regard.reporting.facts import Facts
 from regard.reporting.rows import asked_by_us, counted_rows, rows_of
 
@@ -41,7 +41,7 @@ class Sure:
     right: Array  # (m,) whether the likeliest class is the right one; empty for numbers
     curve: tuple[Array, Array, Array] | None  # (POINTS,) x, predictions and half widths where there is one feature
     learned_from: int  # training rows behind the spread if these are not all; 0 otherwise
-    why_not: str = ""  # "no", "alone", "few" or "large"
+    why_not: str = ""  # "alone", "few" or "large"
 
 
 def sure_of(model: Any, X: Any, facts: Facts) -> Sure:
@@ -51,16 +51,14 @@ def sure_of(model: Any, X: Any, facts: Facts) -> Sure:
     more than 10,000 of them at 5,000 only.
     """
     if facts.classes:
-        return _classes(model, X, facts) if hasattr(model, "predict_set") else _nothing("no")
-    if not hasattr(model, "predict_interval"):
-        return _nothing("no")
+        return _classes(model, X, facts)
     whole = len(counted_rows(model))
     if whole < 2:
         return _nothing("alone")
     asked, learned_from = _asked(model, facts, whole)
     if asked is None:
         return _nothing("large")
-    shown, counts = asked._shown()
+    shown, counts = asked._residuals().shown(asked.sample_weight_)
     bound = float(conformal_bound(np.abs(shown), counts, COVERAGE)[0])
     if not np.isfinite(bound):
         return _nothing("few")
@@ -90,9 +88,9 @@ def _nothing(why_not: str) -> Sure:
 
 def _asked(model: Any, facts: Facts, whole: int) -> tuple[Any, int]:
     """The model; of many rows that it has not looked back at, a copy that looks back at some; None if it cannot."""
-    if hasattr(model, "spread_") or whole <= 2 * LEARNED_FROM:
+    if "spread_" in vars(model) or whole <= 2 * LEARNED_FROM:
         return model, 0
-    known = getattr(model, "loo_predictions_", None)
+    known = vars(model).get("loo_predictions_")
     if known is None:
         if not facts.left_out:
             return None, 0
@@ -100,9 +98,11 @@ def _asked(model: Any, facts: Facts, whole: int) -> tuple[Any, int]:
         known[facts.rows] = facts.answer
     told = np.flatnonzero(~np.isnan(known))
     some = np.random.default_rng(4).permutation(len(told))[:LEARNED_FROM]
-    out = copy(model)
-    out.loo_predictions_ = np.full(len(model.key_), np.nan)
-    out.loo_predictions_[told[some]] = known[told[some]]
+    out, answers = clone(model), np.full(len(model.key_), np.nan)
+    answers[told[some]] = known[told[some]]
+    vars(out).update(
+        {name: value for name, value in vars(model).items() if name.endswith("_")}, loo_predictions_=answers
+    )
     return out, LEARNED_FROM
 
 
@@ -114,7 +114,7 @@ def _ends(model: Any, X: Any) -> tuple[Array, Array]:
 
 
 def _curve(model: Any, facts: Facts) -> tuple[Array, Array, Array] | None:
-    if facts.X.shape[1] != 1 or hasattr(model, "coding_") or np.ptp(facts.X) == 0.0:
+    if facts.X.shape[1] != 1 or "coding_" in vars(model) or np.ptp(facts.X) == 0.0:
         return None
     x = np.linspace(facts.X.min(), facts.X.max(), POINTS)
     return (x, *_ends(model, x[:, None]))

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.estimators.explaining import attentions
-from regard.inference.explanation import Explained
-from regard.pooling import pool
+from regard.core.scores import Nearest, Radial
+from regard.model.explanation import Explained
+from regard.model.smoother import Embedded
+from regard.pooling.functions import pool
 from regard.reporting.facts import Facts
 from regard.reporting.rows import among, asked_by_us, counted_rows, rows_of, without
 from regard.reporting.sure import Sure
-from regard.scores import Nearest, Radial
 
 Array = NDArray[Any]
 
@@ -71,21 +71,18 @@ def _explained(model: Any, X: Any, facts: Facts, place: int) -> Explained:
 def _farthest(model: Any, facts: Facts, among_these: Array, taken: list[int]) -> int | None:
     """The row with the longest way to a training row other than itself, in bandwidths; None where there are none."""
     whole = among(model, counted_rows(model))
-    heads = len(getattr(model, "heads_", "1"))
-    count = int(np.clip(CELLS // (whole.key_.size * heads), FEWEST, LOOKED_AT))
+    smoother = whole._asked
+    count = int(np.clip(CELLS // (whole.key_.size * len(smoother.heads)), FEWEST, LOOKED_AT))
     places = np.setdiff1d(np.random.default_rng(5).permutation(among_these)[:count], taken)
     if not len(places):
         return None
     away = np.zeros(len(places))
     labels = (places, np.arange(len(whole.key_))) if facts.left_out else None
-    for share, one, at in attentions(whole, facts.X[places]):
-        score = one.attention_score_
-        if not isinstance(score, Radial) or hasattr(one, "embedding_"):
+    for head, at, key in smoother.each(facts.X[places]):
+        if not isinstance(head.score, Radial) or isinstance(head.transform, Embedded):
             return None
-        key, w = one.key_.astype(np.float64), np.asarray(score.w)
-        if not w.any():
-            continue
-        away += share * _nearest(at, key, w, labels)
+        if head.w.any():
+            away += head.mix * _nearest(at, key.astype(np.float64), head.w, labels)
     return int(places[np.argmax(away)]) if away.any() else None
 
 

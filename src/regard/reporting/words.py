@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.inference import Diagnosis
+from regard.data.text import Text
+from regard.model.diagnosis import Diagnosis
 from regard.reporting.facts import Facts
-from regard.text import Text
 
 # Features with less than this share hardly matter.
 HARDLY = 0.005
@@ -74,10 +74,6 @@ WORDS = {
         "that is no theorem, and far from all data nobody can promise it.",
         "共形区间：宽度取自附近留一误差的大小，再乘一个数，使十分之九的训练行落在区间内；新数据若与这些行同源，应当差不多，"
         "但带宽是学来的，这不是定理；远离所有数据处，谁也不能保证。",
-    ),
-    "sure_no": Text(
-        "This kind of model does not tell how sure it is.",
-        "这类模型不说明自己有多大把握。",
     ),
     "sure_alone": Text(
         "The model has one training row, and errors are measured on rows left out: there is nothing to tell yet.",

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from regard.arrays import is_tensor
-from regard.scores import Additive, DotProduct, Radial, Score
+from regard.core.arrays import is_tensor
+from regard.core.scores import Additive, DotProduct, Radial, Score
 from regard.tensors.decay import can_branch, shifted
 from regard.tensors.inputs import Inputs, checked, require_finite
 from regard.tensors.plain import ADDITIVE, DOT, GAUSSIAN, LAPLACE, plain

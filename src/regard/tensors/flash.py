@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from regard.engines.launch import Attended
-from regard.engines.lay import LOG2E, Who
-from regard.engines.products import DOT_ROWS, gradients
+from regard.engines.gpu.launch import Attended
+from regard.engines.gpu.lay import LOG2E, Who
+from regard.engines.gpu.products import DOT_ROWS, gradients
 
 Tensor = torch.Tensor
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from regard.bounds import LARGEST, bounds_of
-from regard.bounds import require_finite as require_finite_array
-from regard.scores import Additive, DotProduct, Nearest, Radial, Score
+from regard.core.bounds import LARGEST, bounds_of
+from regard.core.bounds import require_finite as require_finite_array
+from regard.core.scores import Additive, DotProduct, Nearest, Radial, Score
 
 Tensor = torch.Tensor
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from regard.engines.lay import ADDITIVE, DOT, GAUSSIAN
-from regard.engines.layer import WIDEST, Layer, Seen, attend, is_large, pull
-from regard.scores import Additive, DotProduct, Gaussian, Score
+from regard.core.scores import Additive, DotProduct, Gaussian, Score
+from regard.engines.gpu.lay import ADDITIVE, DOT, GAUSSIAN
+from regard.engines.gpu.layer import WIDEST, Layer, Seen, attend, is_large, pull
 from regard.tensors.ops import on_programs
 
 Tensor = torch.Tensor

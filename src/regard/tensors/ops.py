@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.engines import batches, products
-from regard.engines.launch import Attended
-from regard.engines.lay import ADDITIVE, DOT, Tensor, Who
-from regard.partial import Partial, finish
-from regard.problem import Problem, build, mean_adjoint
-from regard.runner import run_moments, run_pullback
-from regard.scores import RADIAL, Additive, DotProduct, Nearest, Score
+from regard.core.problem import Problem, build, mean_adjoint
+from regard.core.scores import RADIAL, Additive, DotProduct, Nearest, Score
+from regard.core.state import Partial, finish
+from regard.engines.gpu import batches, products
+from regard.engines.gpu.launch import Attended
+from regard.engines.gpu.lay import ADDITIVE, DOT, Tensor, Who
+from regard.pooling.runner import run_moments, run_pullback
 
 _SIDES = "Tensor query, Tensor key, Tensor value, Tensor w, int code, "
 _WHO = "Tensor? mask, Tensor? bias, Tensor? lens, Tensor? query_labels, Tensor? key_labels, Tensor? log_weight"

@@ -11,7 +11,7 @@ from regard.tensors.decay import decaying
 
 Tensor = torch.Tensor
 
-# Codes of scores: of kernels their row numbers in ``regard.kernels``, then those that are none.
+# Codes of scores: of kernels their row numbers in ``regard.core.kernels``, then those that are none.
 GAUSSIAN, LAPLACE, DOT, ADDITIVE = 0, 1, 9, 10
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from regard.engines.lay import ADDITIVE_ALONE
-from regard.engines.products import DOT_ROWS, GAUSSIAN_ROWS
-from regard.engines.rows import LARGEST_LOSS, loss
+from regard.engines.gpu.lay import ADDITIVE_ALONE
+from regard.engines.gpu.products import DOT_ROWS, GAUSSIAN_ROWS
+from regard.engines.gpu.rows import LARGEST_LOSS, loss
 from regard.tensors.inputs import Inputs
 from regard.tensors.ops import on_programs, pool_op
 from regard.tensors.plain import ADDITIVE, DOT

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from regard.data import notes
+from regard.data.text import LANGUAGES, Text
 from regard.plot.printing import lettered, saved
-from regard.text import LANGUAGES, Text
 from regard.tour.page import Illustration, Stop, page
 from regard.tour.station import Visit
 from regard.tour.stations import STATIONS

@@ -11,7 +11,7 @@ from string import Template
 from typing import NamedTuple
 
 from regard import __version__
-from regard.text import Text
+from regard.data.text import Text
 from regard.tour.station import Station, Told
 
 WORDS = {

@@ -10,9 +10,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from regard import NadarayaWatsonRegressor, attention_weights, pool
+from regard.core.scores import Gaussian
 from regard.data import notes, notes_truth
 from regard.plot import fonts, plot_kernel_reg, style
-from regard.scores import Gaussian
 from regard.tour.station import Visit
 from regard.tour.stations import cues, moredata
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from matplotlib.figure import Figure
 
 from regard.data import NotesData
-from regard.text import Text
+from regard.data.text import Text
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-// Too thin, too thick or about right: the library's rules, with its thresholds (see regard.inference).
+// Too thin, too thick or about right: the library's rules, with its thresholds (see regard.model).
 
 import { error, leftOut, mean, meanError, room } from "./pooling.js";
 

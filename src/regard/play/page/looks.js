@@ -8,7 +8,7 @@ import { say } from "./words.js";
 
 // Lines at most, the thickest, and the share of it that is too thin; keys named at most, and the percent not worth it.
 const MOST_LINES = 60, THICKEST = 7, THINNEST = 0.004, NAMED = 5, HARDLY = 0.05;
-// The library's: coverage, a row that holds all the attention, ranks; where kernels end, and what is far (see regard.inference).
+// The library's: coverage, a row that holds all the attention, ranks; where kernels end, and what is far (see regard.model).
 const COVERAGE = 0.9, ALONE = 1e-6, ROUNDING = 1e-9;
 const ENDS = { gaussian: 3, laplace: 4.6 }, USUAL = 0.9, APART = 2, SAMPLE = 200;
 // Ends drawn for infinity.

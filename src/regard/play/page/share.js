@@ -64,8 +64,8 @@ async function pixels(svg) {
 function python() {
 	const { kernel, edited, n, seed, x, y, hidden } = state, w = +state.w.toPrecision(6), list = (numbers) => `np.array([${[...numbers].join(", ")}])`;
 	const [imported, ...made] = {
-		dot: ["pool; from regard.scores import DotProduct", `score = DotProduct(w=${w})`, "curve = pool(query, x, y, score).output"],
-		additive: ["pool; from regard.scores import Additive",
+		dot: ["pool; from regard.core.scores import DotProduct", `score = DotProduct(w=${w})`, "curve = pool(query, x, y, score).output"],
+		additive: ["pool; from regard.core.scores import Additive",
 			`score = Additive(W_q=[[${w}, 1], [${w}, -1]], W_k=[[-${w}], [-${w}]], w_v=[${GAIN}, -${GAIN}])`,
 			"curve = pool(np.c_[query, np.ones(241)], x[:, None], y, score).output"],
 	}[kernel] ?? ["NadarayaWatsonRegressor",

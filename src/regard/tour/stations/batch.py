@@ -10,9 +10,9 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from regard import attention_weights, pool
+from regard.core.scores import Gaussian
+from regard.data.text import Text
 from regard.plot import style
-from regard.scores import Gaussian
-from regard.text import Text
 from regard.tour.numbers import scientific
 from regard.tour.station import Drawing, Station, Told, Visit
 

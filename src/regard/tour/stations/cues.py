@@ -10,9 +10,9 @@ from matplotlib.patches import FancyBboxPatch
 from numpy.typing import NDArray
 
 from regard import attention_weights, pool
+from regard.core.scores import DotProduct
+from regard.data.text import Text
 from regard.plot import style
-from regard.scores import DotProduct
-from regard.text import Text
 from regard.tour.station import Drawing, Station, Told, Visit
 
 # Each thing on the desk: how much it catches the eye, how much there is to read, and the words it offers.
@@ -137,7 +137,7 @@ STATION = Station(
     ),
     code="""import numpy as np
 from regard import pool
-from regard.scores import DotProduct
+from regard.core.scores import DotProduct
 
 key = [[3.0, 0.0], [2.0, 0.5], [1.0, 2.0], [0.5, 3.0]]  # catches the eye, can be read
 words = [0.0, 40.0, 150.0, 300.0]

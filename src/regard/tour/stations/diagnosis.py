@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from regard import NadarayaWatsonRegressor, attention_weights
-from regard.inference import Diagnosis
+from regard.core.scores import Gaussian
+from regard.data.text import Text
+from regard.model.diagnosis import Diagnosis
 from regard.plot import show_heatmaps
-from regard.scores import Gaussian
-from regard.text import Text
 from regard.tour.station import Drawing, Station, Told, Visit
 from regard.tour.stations.learned import by_lbfgs
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from regard import LocalLinearRegressor
 from regard.data import notes_truth
+from regard.data.text import Text
 from regard.plot import style
-from regard.text import Text
 from regard.tour.numbers import rmse, signed
 from regard.tour.station import Drawing, Station, Told, Visit
 from regard.tour.stations.learned import by_lbfgs

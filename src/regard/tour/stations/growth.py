@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from regard import NadarayaWatsonRegressor
 from regard.data import notes
+from regard.data.text import Text
 from regard.plot import style
-from regard.text import Text
 from regard.tour.numbers import rmse, signed
 from regard.tour.station import Drawing, Station, Told, Visit
 

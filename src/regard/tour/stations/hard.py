@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard import pool
+from regard.core.scores import Nearest
 from regard.data import notes_truth
+from regard.data.text import Text
 from regard.plot import plot_kernel_reg
-from regard.scores import Nearest
-from regard.text import Text
 from regard.tour.numbers import rmse
 from regard.tour.station import Drawing, Station, Told, Visit
 

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard import attention_weights
+from regard.core.scores import Gaussian
+from regard.data.text import Text
 from regard.plot import show_heatmaps
-from regard.scores import Gaussian
-from regard.text import Text
 from regard.tour.numbers import signed
 from regard.tour.station import Drawing, Station, Told, Visit
 
@@ -81,7 +81,7 @@ STATION = Station(
     formula=("α(<i>x</i>, <i>x</i><sub>i</sub>) = softmax<sub>i</sub>(−½ (<i>x</i> − <i>x</i><sub>i</sub>)²)",),
     code="""from regard import attention_weights
 from regard.plot import show_heatmaps
-from regard.scores import Gaussian
+from regard.core.scores import Gaussian
 
 weights = attention_weights(x_test, x_train, Gaussian(w=1.0))
 show_heatmaps(weights[None, None], xlabel="Sorted training inputs", ylabel="Sorted testing inputs")""",

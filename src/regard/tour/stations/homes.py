@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from regard import NadarayaWatsonRegressor
 from regard.bandwidth import loo_objective
+from regard.core.scores import Gaussian
 from regard.data import houses
+from regard.data.text import Text
 from regard.plot import style
-from regard.scores import Gaussian
-from regard.text import Text
 from regard.tour.station import Drawing, Station, Told, Visit
 
 FEATURES = {

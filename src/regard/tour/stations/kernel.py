@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from regard import attention_weights
+from regard.core.scores import Gaussian
+from regard.data.text import Text
 from regard.plot import style
-from regard.scores import Gaussian
-from regard.text import Text
 from regard.tour.station import Drawing, Station, Told, Visit
 
 WIDTHS = (0.5, 1.0, 2.0, 4.0)
@@ -68,7 +68,7 @@ STATION = Station(
         "<i>h</i> = 1/<i>w</i>",
     ),
     code="""from regard import attention_weights
-from regard.scores import Gaussian
+from regard.core.scores import Gaussian
 
 weights = attention_weights([2.5], x_train, Gaussian(w=4.0))
 1 / (weights**2).sum()  # effective number of keys""",

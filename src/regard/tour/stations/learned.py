@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from regard import NadarayaWatsonRegressor
+from regard.data.text import Text
 from regard.plot import plot_kernel_reg, style
-from regard.text import Text
 from regard.tour.station import Drawing, Station, Told, Visit
 
 

@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from regard import pool
+from regard.core.scores import Gaussian
 from regard.data import notes, notes_truth
+from regard.data.text import Text
 from regard.plot import style
-from regard.scores import Gaussian
-from regard.text import Text
 from regard.tour.numbers import rmse, signed
 from regard.tour.station import Drawing, Station, Told, Visit
 
@@ -128,7 +128,7 @@ STATION = Station(
     formula=("<i>h</i> ∝ <i>n</i><sup>−1/5</sup>", "⟹", "RMSE ∝ <i>n</i><sup>−2/5</sup>"),
     code="""from regard import pool
 from regard.data import notes
-from regard.scores import Gaussian
+from regard.core.scores import Gaussian
 
 more = notes(n_train=1000, seed=0)
 h = 1000 ** (-1 / 5)

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from regard import AttentionRegressor
+from regard.data.text import Text
 from regard.plot import plot_kernel_reg, show_heatmaps, style
-from regard.text import Text
 from regard.tour.numbers import rmse
 from regard.tour.station import Drawing, Station, Told, Visit, without_torch
 

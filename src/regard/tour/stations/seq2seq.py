@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from regard.data.text import Text
 from regard.plot import AlignmentDisplay, style
 from regard.plot.display import plain
-from regard.text import Text
 from regard.tour.station import Drawing, Station, Told, Visit, without_torch
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from regard import NadarayaWatsonRegressor
+from regard.data.text import Text
 from regard.plot import style
-from regard.text import Text
 from regard.tour.station import Drawing, Station, Told, Visit
 
 ROWS, NOISE = 150, 0.3

@@ -6,9 +6,9 @@ import numpy as np
 
 from regard import NadarayaWatsonRegressor, attention_weights
 from regard.bandwidth import loo_objective
+from regard.core.scores import Gaussian
+from regard.data.text import Text
 from regard.plot import show_heatmaps
-from regard.scores import Gaussian
-from regard.text import Text
 from regard.tour.numbers import rmse
 from regard.tour.station import Drawing, Station, Told, Visit
 from regard.tour.stations.learned import by_lbfgs, by_the_notes
@@ -82,7 +82,7 @@ STATION = Station(
     ),
     formula=("exp(−½ (2<i>w</i>·<i>u</i>)²) = [exp(−½ (<i>w</i>·<i>u</i>)²)]<sup>4</sup>",),
     code="""from regard.bandwidth import loo_objective
-from regard.scores import Gaussian
+from regard.core.scores import Gaussian
 
 [loo_objective(x_train[:, None], y_train, Gaussian(w=w)) ** 0.5 for w in (1.0, 5.0, 25.0)]""",
     tell=tell,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from regard import pool
+from regard.core.scores import Gaussian, Nearest
+from regard.data.text import Text
 from regard.plot import plot_kernel_reg
-from regard.scores import Gaussian, Nearest
-from regard.text import Text
 from regard.tour.numbers import rmse
 from regard.tour.station import Drawing, Station, Told, Visit
 

@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from regard import attention_weights
+from regard.core.scores import KERNELS, DotProduct, Gaussian
+from regard.data.text import Text
 from regard.plot import style
-from regard.scores import KERNELS, DotProduct, Gaussian
-from regard.text import Text
 from regard.tour.numbers import scientific
 from regard.tour.station import Drawing, Station, Told, Visit
 
@@ -105,7 +105,7 @@ STATION = Station(
     formula=("−½‖<i>q</i> − <i>k</i>‖² = <i>q</i>·<i>k</i> − ½‖<i>k</i>‖² − ½‖<i>q</i>‖²",),
     code="""import numpy as np
 from regard import attention_weights
-from regard.scores import DotProduct, Gaussian
+from regard.core.scores import DotProduct, Gaussian
 
 query = np.stack([x_test, np.ones_like(x_test)], axis=1)
 key = np.stack([x_train, -0.5 * x_train**2], axis=1)

@@ -1,0 +1,1 @@
+"""Engines that run on any CPU: numpy, and compiled programs."""

@@ -1,0 +1,149 @@
+"""Gradients: raw sums from the adjoint programs, then the chain rule through w and the projections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.core.plan import Step
+from regard.core.problem import Adjoint, Gradients, Problem
+from regard.core.scores import Additive, DotProduct, Radial
+from regard.core.state import Partial
+from regard.engines.cpu.jobs import blocks, each
+from regard.engines.cpu.reach import Near
+from regard.engines.cpu.words import frozen, frozen_pairs, packed, unpacked
+from regard.programs.cpu.adjoint import pull_keys, pull_queries
+from regard.programs.cpu.centred import pull_centred
+from regard.programs.cpu.pairs import ADDITIVE, Pairs
+
+Array = NDArray[Any]
+
+
+def sums_over_keys(
+    problem: Problem, pairs: Pairs, step: Step, partial: Partial, adjoint: Adjoint, near: Near, only_w: bool
+) -> tuple[Array, Array]:
+    """Raw sums over keys: for w, and for the (projected) queries; of these no columns if ``only_w``."""
+    dtype, lanes = problem.query.dtype, pairs.queries.shape[2]
+    share = _share(partial)[:, None]
+
+    def lay(rows: Array) -> Array:
+        laid = packed(rows.astype(dtype), lanes)
+        # The copies that fill up the last block must not count.
+        laid[-1, :, lanes - (len(pairs.queries) * lanes - pairs.rows) :] = 0.0
+        return frozen(laid)
+
+    left, value, right = lay(adjoint.left * share), lay(adjoint.value), lay(-adjoint.right)
+    plain = lay(np.zeros((len(share), 0)) if adjoint.plain is None else adjoint.plain * share)
+    peak = np.ascontiguousarray(packed(partial.peak[:, None].astype(dtype), lanes)[:, 0])
+    columns, size = frozen(problem.columns), pairs.keys.shape[1]
+    grad_query = np.zeros((len(pairs.queries), 0 if only_w else size, 2, lanes))
+
+    def run(rows: slice) -> Array:
+        grad_w = np.zeros((1 if pairs.form == ADDITIVE else size, size))
+        where = rows.start, rows.stop, step.key_tile, near(rows)
+        sums = pairs, columns, left, value, right, plain
+        if problem.rough and only_w:
+            pull_centred(*sums, *where, peak, grad_w)
+        else:
+            pull_queries(*sums, *where, peak, grad_w, grad_query)
+        return grad_w
+
+    parts = each(run, blocks(len(pairs.queries), -(-step.query_tile // lanes)), step.threads)
+    return np.sum(parts, axis=0), unpacked(grad_query.sum(axis=2), pairs.rows)
+
+
+def sums_over_queries(
+    problem: Problem, pairs: Pairs, step: Step, partial: Partial, adjoint: Adjoint, near: Near
+) -> tuple[Array, Array]:
+    """Raw sums over queries: for the (projected) keys, and for the values."""
+    dtype, lanes = problem.query.dtype, pairs.queries.shape[2]
+    n_key = len(problem.key)
+    weight = problem.sample_weight
+    none = np.empty(0, dtype)
+    attended = partial.mass > 0.0
+    mirrored = frozen_pairs(
+        pairs._replace(
+            rows=n_key,
+            queries=packed(pairs.keys, lanes),
+            keys=unpacked(pairs.queries, pairs.rows),
+            key_shift=none if pairs.direct else np.where(attended, -partial.peak, 0.0).astype(dtype),
+            key_scale=none,
+            mask=pairs.mask.T,
+            bias=pairs.bias.T,
+            query_labels=packed(pairs.key_labels[:, None], lanes)[:, 0]
+            if pairs.key_labels.size
+            else pairs.query_labels,
+            key_labels=unpacked(pairs.query_labels[:, None], pairs.rows)[:, 0]
+            if pairs.key_labels.size
+            else pairs.key_labels,
+        )
+    )
+    # With the queries' peaks in the shift, the gap to exp's argument 0 is minus the key's own log weight.
+    own = np.zeros(n_key) if problem.log_weight is None else -problem.log_weight
+    peak = np.ascontiguousarray(packed(own[:, None].astype(dtype), lanes)[:, 0])
+    turned = np.r_[1.0, np.full(adjoint.left.shape[1] - 1, -1.0)]  # δ is seen from the other side
+    nothing = np.zeros((len(adjoint.left), 0))
+    flat = nothing if adjoint.plain is None else adjoint.plain * turned[: adjoint.plain.shape[1]]
+    left, right, plain = (frozen(part.astype(dtype)) for part in (adjoint.left * turned, -adjoint.right * turned, flat))
+    value, share = frozen(adjoint.value.astype(dtype)), frozen(_share(partial).astype(dtype))
+    columns = frozen(packed(problem.columns, lanes))
+    grad_key = np.zeros((len(columns), pairs.keys.shape[1], 2, lanes))
+    grad_value = np.zeros((len(columns), problem.columns.shape[1], 2, lanes))
+
+    def run(rows: slice) -> None:
+        where = rows.start, rows.stop, step.key_tile, near(rows)
+        pull_keys(mirrored, share, columns, left, value, right, plain, *where, peak, grad_key, grad_value)
+
+    each(run, blocks(len(columns), -(-step.query_tile // lanes)), step.threads)
+    key, values = (unpacked(grad.sum(axis=2), n_key) for grad in (grad_key, grad_value))
+    if pairs.direct and weight is not None:
+        key, values = key * weight[:, None], values * weight[:, None]
+    return (-key if isinstance(problem.score, Radial) else key), values
+
+
+def _share(partial: Partial) -> Array:
+    """1/mass, 0 where nobody is attended to."""
+    attended = partial.mass > 0.0
+    return np.where(attended, 1.0 / np.where(attended, partial.mass, 1.0), 0.0)
+
+
+def no_gradients(problem: Problem, want: frozenset[str]) -> Gradients:
+    """All zero: there are no pairs."""
+    score = problem.score
+    w: Any = np.zeros_like(score.w) if isinstance(score, Radial | DotProduct) else None
+    if isinstance(score, Additive):
+        w = tuple(np.zeros_like(part) for part in (score.W_q, score.W_k, score.w_v))
+    zeros = {"w": w} | {name: np.zeros(getattr(problem, name).shape) for name in ("query", "key")}
+    zeros["value"] = np.zeros(problem.columns.shape)
+    return Gradients(**{name: zeros[name] for name in want})
+
+
+def chain_rule(problem: Problem, raw: dict[str, Any]) -> dict[str, Any]:
+    """Raw sums → gradients, through u² = ‖w∘δ‖² or through the projections."""
+    score, out = problem.score, dict(raw)
+    if isinstance(score, Radial):
+        w = score.w
+        metric = w @ w.T if w.ndim == 2 else np.diag(np.broadcast_to(w**2, problem.key.shape[1]))
+        for name, sign in (("query", -2.0), ("key", 2.0)):
+            if name in raw:
+                out[name] = sign * raw[name] @ metric
+        if "w" in raw:
+            squares = raw["w"] + np.triu(raw["w"], 1).T  # the programs fill the upper triangle
+            diagonal = np.diag(squares)
+            out["w"] = 2.0 * (squares @ w if w.ndim == 2 else w * (diagonal if w.ndim else diagonal.sum()))
+    elif isinstance(score, DotProduct):
+        root = np.sqrt(max(problem.key.shape[1], 1))
+        if "w" in raw:
+            out["w"] = float((raw["query"] * problem.query).sum() / root)
+        for name in ("query", "key"):
+            if name in raw:
+                out[name] = raw[name] * (score.w / root)
+    elif isinstance(score, Additive):
+        if {"w", "key"} <= raw.keys():
+            out["w"] = (raw["query"].T @ problem.query, raw["key"].T @ problem.key, raw["w"][0])
+        for name, projection in (("query", score.W_q), ("key", score.W_k)):
+            if name in raw:
+                out[name] = raw[name] @ projection
+    return out

@@ -1,0 +1,166 @@
+"""Gaussian means of the same rows at many w: all that does not depend on w is laid out once.
+
+A search asks for the errors of left-out rows, and their slopes, at dozens of w. On a few thousand rows arranging the
+problem takes longer than its pairs; and the slopes come out of the same pass as the errors (``programs/slopes``). Rows
+stand in the order of a kd-tree, and a tile of keys that cannot reach 2⁻⁵³/n of a query's attention is skipped: the
+nearest other key, looked up once, tells how much there is at least.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+
+from regard.core.plan import Step
+from regard.core.problem import Problem
+from regard.core.scores import Gaussian
+from regard.engines.cpu.jobs import blocks, each
+from regard.engines.cpu.swept import LARGEST, SMALLEST, Swept, safe_to_square
+from regard.engines.cpu.words import frozen, lane_labels, packed, unpacked
+from regard.programs.cpu.boxes import Boxes, tiles_in_reach
+from regard.programs.cpu.fused import gaussian_sums
+from regard.programs.cpu.lanes import DEEPEST, LOG2E, block_lanes
+from regard.programs.cpu.order import kd_order
+from regard.programs.cpu.pairs import GAUSSIAN
+from regard.programs.cpu.slopes import WIDEST, gaussian_slopes
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """Call it with w, one number or (d,); make it by ``sweep``."""
+
+    queries: Array  # (blocks, d, lanes)
+    own: Array  # (blocks, lanes)
+    query_labels: Array  # (blocks, lanes)
+    keys: Array  # (K, d)
+    values: Array  # (K,)
+    weights: Array | None  # (K,)
+    columns: Array  # (2, K)  weight, and weight·value
+    key_labels: Array  # (K,)
+    boxes: Boxes
+    nearest: Array  # (Q, d)  squared differences to a key nearby that counts; inf where none is known
+    light: Array  # (Q,)  the logarithm of its weight
+    order: Array  # (Q,)  the caller's numbers of the queries
+    step: Step
+
+    def holds(self, w: Array) -> bool:
+        """Whether no square of this w overflows or vanishes."""
+        return safe_to_square(w)
+
+    @property
+    def least_mass(self) -> float:
+        """A mass so far above what the cut-off takes that the loss is below rounding.
+
+        Scores are at least −630 then, and their rounding 1e-12 of a weight at most: enough to search by.
+        """
+        return float(len(self.keys) * 2.0 ** (60.0 - DEEPEST[8]))
+
+    def __call__(self, w: Array, *, slopes: bool) -> Swept:
+        """Means at w, with their slopes if asked for. *Cost*: O(Q·K·d)."""
+        w = frozen(np.broadcast_to(np.abs(w), self.keys.shape[1]).astype(np.float64))
+        c, lanes = -0.5 * LOG2E, self.queries.shape[2]
+        cap, tile = DEEPEST[8] / -c, self.step.key_tile
+        sums = np.zeros((len(self.queries), 2 + 2 * len(w) * slopes, 2, lanes))
+        boxes, level = self.boxes._replace(w=w), self._level(w)
+
+        def run(rows: slice) -> None:
+            near = np.empty((rows.stop - rows.start, len(boxes.low)), np.uint8)
+            tiles_in_reach(boxes, rows.start, level[rows], near)
+            queries, labels = self.queries[rows], self.query_labels[rows]
+            if slopes:
+                theirs = self.keys, self.values, self.weights, self.key_labels
+                gaussian_slopes(queries, self.own[rows], labels, *theirs, w**2, c, cap, tile, near, sums[rows])
+            else:
+                where = 0, len(self.keys), tile, near
+                gaussian_sums(queries, labels, self.keys, self.key_labels, w, self.columns, c, cap, *where, sums[rows])
+
+        each(run, blocks(len(self.queries), -(-self.step.query_tile // lanes)), self.step.threads)
+        found = np.empty((len(self.order), sums.shape[1]))
+        found[self.order] = unpacked(sums.sum(axis=2), len(self.order))
+        if slopes:
+            return Swept(found[:, 0], found[:, 1], found[:, 2::2], found[:, 3::2])
+        own = np.empty(len(self.order))
+        own[self.order] = self.own.reshape(-1)[: len(own)]
+        return Swept(found[:, 0], found[:, 1] - own * found[:, 0], None, None)
+
+    def _level(self, w: Array) -> Array:
+        """Scores below it do not show in a query's mass, (blocks, lanes)."""
+        with np.errstate(invalid="ignore"):
+            peak = -0.5 * np.where(w > 0.0, w**2 * self.nearest, 0.0).sum(axis=1)
+        floor = peak + self.light - np.log(len(self.keys)) - 53.0 * np.log(2.0)
+        return packed(floor[:, None], self.queries.shape[2])[:, 0]
+
+
+def sweep(problem: Problem, own: Array, step: Step) -> Sweep | None:
+    """Lay out a problem whose queries have values ``own`` (Q,); None where no program fits."""
+    plain = isinstance(problem.score, Gaussian) and problem.score.w.ndim < 2 and problem.mask is None
+    if not plain or problem.exclude is None or problem.degree or problem.columns.shape[1] != 1:
+        return None
+    both, width = np.concatenate([problem.query, problem.key]), problem.key.shape[1]
+    span = np.ptp(both, axis=0)
+    safe = bool(((span == 0.0) | ((span > SMALLEST) & (span < LARGEST))).all())
+    if not (safe and 0 < width <= WIDEST and problem.query.dtype == np.float64):
+        return None
+    unit, lanes = 1.0 / np.where(span > 0.0, span, 1.0), block_lanes(8)
+    at, to = (_order(rows, unit, step.key_tile, lanes) for rows in (problem.query, problem.key))
+    query, key, value = problem.query[at], frozen(problem.key[to]), problem.columns[to, 0]
+    weight = None if problem.sample_weight is None else problem.sample_weight[to].astype(np.float64)
+    labels = lane_labels(problem, np.dtype("i8"))
+    assert labels is not None
+    query_labels, key_labels = labels[0][at], labels[1][to]
+    queries = frozen(packed(query, lanes))
+    nearest, light = _nearest(query, key, query_labels, key_labels, unit, weight)
+    starts = np.arange(0, len(key), step.key_tile)
+    ones = np.ones(len(value)) if weight is None else weight
+    return Sweep(
+        queries=queries,
+        own=frozen(packed(own[at, None], lanes)[:, 0]),
+        query_labels=frozen(packed(query_labels[:, None], lanes)[:, 0]),
+        keys=key,
+        values=frozen(value),
+        weights=None if weight is None else frozen(weight),
+        columns=frozen(np.stack([ones, ones * value])),
+        key_labels=frozen(key_labels),
+        boxes=Boxes(
+            code=GAUSSIAN,
+            low=frozen(np.minimum.reduceat(key, starts)),
+            high=frozen(np.maximum.reduceat(key, starts)),
+            top=frozen(np.zeros(len(starts))),
+            queries=queries,
+            w=unit,
+            slack=np.zeros(width),
+            stretch=1.0 - 1e-14,
+            largest=float(np.finfo(np.float64).max),
+        ),
+        nearest=nearest,
+        light=light,
+        order=at,
+        step=step,
+    )
+
+
+def _order(rows: Array, unit: Array, tile: int, lanes: int) -> Array:
+    order = np.arange(len(rows))
+    kd_order(rows.copy(), unit, tile, lanes, order)
+    return order
+
+
+def _nearest(
+    query: Array, key: Array, query_labels: Array, key_labels: Array, unit: Array, weight: Array | None
+) -> tuple[Array, Array]:
+    """Squared differences (Q, d) to the nearest of two keys that counts, inf where neither does; its log weight."""
+    near = cKDTree(key * unit).query(query * unit, k=2)[1]
+    found, light = np.full(query.shape, np.inf), np.zeros(len(query))
+    for j in (1, 0):
+        at = near[:, j] % len(key)  # a single key leaves the second place empty
+        counts = key_labels[at] != query_labels
+        found[counts] = (key[at] - query)[counts] ** 2
+        if weight is not None:
+            light[counts] = np.log(weight[at][counts])
+    return found, light

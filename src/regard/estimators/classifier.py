@@ -1,0 +1,190 @@
+"""The mixin of the classifiers: probabilities, calibrated or not, and sets of classes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin
+
+from regard.bandwidth.distinct import distinct, spread_out
+from regard.bandwidth.losses import as_probabilities
+from regard.core.arrays import is_chunked
+from regard.estimators.lazily import lazy_answers
+from regard.model.calibration import Calibration, learn_calibration, set_bound
+from regard.model.drift import Errors, Sample
+from regard.model.ranks import checked_coverage
+from regard.model.residual_scale import row_counts
+from regard.model.residuals import adaptive_answers, left_out_answers
+from regard.model.smoother import Smoother
+
+Array = NDArray[Any]
+
+
+class SmoothingClassifier(ClassifierMixin):  # type: ignore[misc]
+    """``predict_proba``, ``predict`` and ``predict_set``.
+
+    ``calibrate`` and sets go by every training row's probabilities as the others give them. Where the bandwidth was
+    learned, those are ``loo_predictions_``; otherwise they are computed when first needed and kept as
+    ``left_out_probabilities_``. ``calibration_`` is (temperature, share of the class frequencies).
+    """
+
+    calibrate: Any = False
+    classes_: Array
+    calibration_: tuple[float, float]
+    left_out_probabilities_: Array
+
+    _asked: Smoother
+    value_: Array
+    sample_weight_: Array | None
+    empty: Any
+    _query: Any
+    _answer: Any
+    _report: Any
+    _LABELS: ClassVar[bool] = True
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probability of each class, (Q, classes) in the order of ``classes_``; rows sum to 1.
+
+        *Empty rows*: as ``empty`` says, where the estimator has it. *Cost*: see the class.
+        """
+        if is_chunked(X):
+            return lazy_answers(self, X, "predict_proba")
+        probability, empty = self._probability(X)
+        self._report(empty)
+        return probability
+
+    def predict(self, X: Any) -> Array:
+        """The most probable class of every row of X, (Q,); of equally probable ones the first in ``classes_``.
+
+        *Empty rows*: as ``empty`` says; with "nan" an error, for no class is NaN. *Cost*: as ``predict_proba``.
+        """
+        if is_chunked(X):
+            return lazy_answers(self, X, "predict")
+        probability, empty = self._probability(X)
+        self._report(empty)
+        if self.empty == "nan" and empty.any():
+            raise ValueError(
+                f"empty='nan' leaves {int(empty.sum())} rows of X without a class; "
+                "use predict_proba, or empty='nearest' or 'prior'"
+            )
+        return np.asarray(self.classes_[probability.argmax(axis=1)])
+
+    def predict_set(self, X: Any, coverage: float = 0.9) -> Array:
+        """Which classes y may be: (Q, classes) booleans in the order of ``classes_``; the most probable is always one.
+
+        A class is in the set if its probability is at least that which left-out rows gave to their own class in
+        ⌈coverage·(n + 1)⌉ of n cases: sets of one class where it is sure, larger ones where it is not. For rows that
+        are exchangeable this covers ``coverage`` as far as one row more does not move the probabilities; a learned
+        bandwidth has seen the rows, and on a few hundred of them expect a little less.
+
+        *Empty rows*: from the probabilities that ``empty`` gives; NaN ones put every class into the set. *Cost*: as
+        ``predict_proba``, and at the first call one pass over the training rows if the bandwidth was given.
+
+        >>> from regard import NadarayaWatsonClassifier
+        >>> x = [[0.0], [0.1], [0.2], [0.3], [2.0], [2.1], [2.2], [2.3], [1.0], [1.2]]
+        >>> model = NadarayaWatsonClassifier(bandwidth=0.3).fit(x, list("aaaabbbbab"))
+        >>> model.predict_set([[0.1], [1.1]], 0.8).tolist()
+        [[True, False], [True, True]]
+        """
+        level = checked_coverage(coverage)
+        probability = np.asarray(self.predict_proba(X), np.float64)
+        left_out, label, counts = self._left_out_probabilities()
+        if self.calibrate:
+            left_out = self._calibration()(left_out)
+        bound = set_bound(left_out, label, counts, level)
+        with np.errstate(invalid="ignore"):
+            inside = ~(probability < bound)
+        inside[np.arange(len(inside)), np.nan_to_num(probability, nan=0.0).argmax(axis=1)] = True
+        return inside
+
+    def _numbered(self, labels: Array, weight: Array | None, classes: Array | None) -> tuple[Array, Array]:
+        """Each row's position among the labels that occur with a weight above zero, sorted, and those.
+
+        Or among ``classes``, where they are known before; a label with a weight that is none of them is an error.
+        """
+        counted = labels if weight is None else labels[weight > 0]
+        if classes is None:
+            classes = np.unique(counted)
+        elif (unknown := ~np.isin(counted, classes)).any():
+            label = counted[int(np.flatnonzero(unknown)[0])]
+            raise ValueError(f"y holds the label {label!r}, which is not among the classes {classes.tolist()}")
+        # A deleted row's label may be no class; it then has a number that is never attended to.
+        return np.minimum(np.searchsorted(classes, labels), len(classes) - 1), classes
+
+    def _probability(self, X: Any) -> tuple[Array, Array]:
+        share, empty = self._answer(self._query(X))
+        return self._calibrated(share), empty
+
+    def _calibrated(self, probability: Array) -> Array:
+        """Probabilities as ``calibrate`` asks for them."""
+        if not isinstance(self.calibrate, bool | np.bool_):
+            raise TypeError(f"calibrate must be True or False, got {self.calibrate!r}")
+        if not self.calibrate:
+            return as_probabilities(probability)
+        return np.asarray(self._calibration()(probability.astype(np.float64)), probability.dtype)
+
+    def _calibration(self) -> Calibration:
+        left_out, label, counts = self._left_out_probabilities()
+        if "calibration_" not in vars(self):
+            found = learn_calibration(left_out, label, counts)
+            self.calibration_ = found.temperature, found.share
+        frequency = np.bincount(label, counts / counts.sum(), left_out.shape[1]) + 1e-12
+        return Calibration(*self.calibration_, frequency / frequency.sum())
+
+    def _left_out_rows(self) -> Array:
+        """Probabilities (K, C) of every training row as the others give them; NaN where that is not known."""
+        known = vars(self).get("loo_predictions_")
+        if known is None:
+            known = vars(self).get("left_out_probabilities_")
+        if known is None:
+            smoother = self._asked
+            rows = smoother.rows
+            table = distinct(rows.key, rows.value, rows.sample_weight)
+            key = table.key.astype(np.float64)
+            rows = replace(rows, key=key, value=table.value, sample_weight=table.weight, _placed={})
+            heads = replace(smoother, rows=rows).objectives()
+            adaptive = heads[0].head.neighbours is not None
+            answer = adaptive_answers(heads[0]) if adaptive else left_out_answers(heads)
+            known = self.left_out_probabilities_ = spread_out(as_probabilities(answer), table.place)
+        return np.asarray(known)
+
+    def _left_out_probabilities(self) -> tuple[Array, Array, Array]:
+        """Probabilities (n, C) of the rows that were answered, their labels and what they count."""
+        known = self._left_out_rows()
+        answered = ~np.isnan(known).any(axis=1)
+        weight = None if self.sample_weight_ is None else self.sample_weight_[answered]
+        return as_probabilities(known[answered]), self.value_[answered], row_counts(weight, int(answered.sum()))
+
+    def _errors_of_rows(self) -> Array:
+        """1 or 0 less the left-out probability of every class, (K, C); the root mean square where that is not known."""
+        residual = self._asked.rows.columns - self._left_out_rows()
+        known = ~np.isnan(residual).any(axis=1)
+        return np.where(known[:, None], residual, np.sqrt(np.mean(residual[known] ** 2, axis=0)))
+
+    def _decided(self, prediction: Array) -> Array:
+        """The most probable class; None where there is none."""
+        nothing = np.isnan(prediction).any(axis=1)
+        answer = np.asarray(self.classes_[np.nan_to_num(self._calibrated(prediction)).argmax(axis=1)])
+        if nothing.any():
+            answer = answer.astype(object)
+            answer[nothing] = None
+        return answer
+
+    def _drift_errors(self, X: Any, y: Any, query: Array) -> Errors:
+        """1 less the probability of the right class, of new rows and of left-out ones."""
+        labels = np.asarray(y)
+        if labels.shape != (len(query),):
+            raise ValueError(f"y must be one label per row of X, shape ({len(query)},), got shape {labels.shape}")
+        probability = np.asarray(self.predict_proba(X), np.float64)
+        # A label that fit did not know has probability 0.
+        right = (probability * (labels[:, None] == self.classes_)).sum(axis=1)
+        left_out, label, _ = self._left_out_probabilities()
+        answered = np.asarray(~np.isnan(self._left_out_rows()).any(axis=1))
+        sample = Sample.of(self.sample_weight_, len(answered)).among(answered)
+        if self.calibrate:
+            left_out = self._calibration()(left_out)
+        old = 1.0 - left_out[np.arange(len(label)), label]
+        return Errors(1.0 - right, np.zeros((len(query), 0)), old, np.zeros((len(old), 0)), sample)

@@ -1,0 +1,248 @@
+"""Rows that come and rows that go: ``partial_fit``, its window, and ``forget``.
+
+All three end in the same way: the rows there are, what was learned before, and the smoother of both.
+"""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _num_samples
+
+from regard.bandwidth.distinct import distinct
+from regard.bandwidth.rules import checked_weight
+from regard.bandwidth.scaling import Scaling
+from regard.data.columns import ORDERS, UNORDERED, Coding
+from regard.estimators.inputs import training_arrays
+from regard.estimators.width import given_width
+from regard.model.residual_scale import row_counts
+
+Array = NDArray[Any]
+
+# The name of a category that no table has.
+GONE = "\x00"
+# What a search or a training remembers of the rows: blank once some of them are gone.
+_OF_ROWS = ("answer", "path", "places", "tried", "loss", "validation", "minima", "value")
+
+
+class Room:
+    """Where rows are appended to: room that doubles, so that n rows cost O(n) however many times they come."""
+
+    def __init__(self) -> None:
+        self._array: Array | None = None
+        self._used = 0
+
+    def extended(self, rows: Array, more: Array) -> Array:
+        """Both one below the other; in place if ``rows`` is what this room gave last."""
+        total, dtype = len(rows) + len(more), np.result_type(rows, more)
+        array = self._array
+        # A copy of the estimator shares its room: the second to append must not write over what the first wrote.
+        mine = array is not None and rows.base is array and len(rows) == self._used
+        if array is None or not mine or total > len(array) or array.dtype != dtype:
+            array = self._array = np.empty((max(total, 2 * len(rows)), *rows.shape[1:]), dtype)
+            array[: len(rows)] = rows
+        array[len(rows) : total] = more
+        self._used = total
+        return array[:total]
+
+    def __reduce__(self) -> tuple[type[Room], tuple[()]]:
+        """A pickle has the rows already; it needs no room for more."""
+        return Room, ()
+
+
+class Aging(NamedTuple):
+    """How rows grow old: all but the last ``window`` leave, and each that comes makes the others count ``rate`` times.
+
+    >>> Aging(None, 0.5).aged(None, None, 1, 2)
+    (array([0.25]), array([0.5, 1. ]))
+    """
+
+    window: int | None
+    rate: float | None
+
+    @classmethod
+    def of(cls, window: Any, forgetting: Any) -> Aging:
+        if window is not None and (
+            isinstance(window, bool) or not isinstance(window, int | np.integer) or not window > 0
+        ):
+            raise ValueError(f"window must be a whole number of at least 1, or None, got {window!r}")
+        if forgetting is not None and (
+            isinstance(forgetting, bool) or not isinstance(forgetting, Real) or not 0.0 < float(forgetting) <= 1.0
+        ):
+            raise ValueError(f"forgetting must be a number above 0 and at most 1, or None, got {forgetting!r}")
+        return cls(None if window is None else int(window), None if forgetting is None else float(forgetting))
+
+    def aged(
+        self, before: Array | None, weight: Array | None, rows: int, more: int
+    ) -> tuple[Array | None, Array | None]:
+        """Weights of ``rows`` rows and of ``more`` that come after them; an error where none of them would count."""
+        if self == (None, None):
+            return before, weight
+        if self.rate is not None:
+            before = (np.ones(rows) if before is None else before) * self.rate**more
+            weight = (np.ones(more) if weight is None else weight) * self.rate ** np.arange(more)[::-1]
+        old, new = (np.ones(n) if part is None else part for part, n in ((before, rows), (weight, more)))
+        if not np.concatenate([old, new])[-(self.window or rows + more) :].any():
+            raise ValueError("sample_weight is zero for every row that window and forgetting leave")
+        return before, weight
+
+    def first(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+        """X, y and weights for ``fit``, of rows that come before any other: the last ``window`` of them, aged."""
+        if self == (None, None):
+            return X, y, sample_weight
+        rows = _num_samples(X)
+        weight = self.aged(None, checked_weight(sample_weight, rows), 0, rows)[1]
+        if self.window is None or rows <= self.window:
+            return X, y, weight
+        last = np.arange(rows - self.window, rows)
+        return _safe_indexing(X, last), _safe_indexing(y, last), None if weight is None else weight[last]
+
+
+def begin_stream(model: Any, aging: Aging, X: Any, y: Any, classes: Any, sample_weight: Any) -> None:
+    """The first ``partial_fit``: ``fit`` on the rows that the window keeps."""
+    if model._LABELS and classes is None:
+        raise ValueError("classes must be passed on the first call to partial_fit: every label there will be")
+    first, target, weight = aging.first(X, y, sample_weight)
+    if model._LABELS:
+        model._fit(first, target, weight, None, np.unique(np.asarray(classes)))
+        model.classes_given_ = True
+    else:
+        model.fit(first, target, sample_weight=weight)
+    came = _num_samples(X)
+    if came > len(model.key_):
+        model.arrival_ = np.arange(came - len(model.key_), came), came
+
+
+def append_rows(model: Any, aging: Aging, X: Any, y: Any, classes: Any, sample_weight: Any) -> None:
+    """A later ``partial_fit``: rows behind those there are; the window lets the first ones go."""
+    known = model.classes_ if model._LABELS else None
+    if known is not None and classes is not None and not np.array_equal(np.unique(np.asarray(classes)), known):
+        raise ValueError(f"classes must be those of the first call, {known.tolist()}, got {classes!r}")
+    key, target = training_arrays(model, X, y, labels=model._LABELS, again=True)
+    weight = checked_weight(sample_weight, len(key), all_zero=True)
+    value, _ = model._numbered(target, weight, known)
+    if value.shape[1:] != model.value_.shape[1:]:
+        wanted, given = (f"({', '.join(['rows', *map(str, part.shape[1:])])})" for part in (model.value_, value))
+        raise ValueError(f"y must have shape {wanted} as before, got {given}")
+    if "_rooms" not in vars(model):
+        model._rooms = Room(), Room(), Room()
+    keys, values, weights = model._rooms
+    before, weight = aging.aged(model.sample_weight_, weight, len(model.key_), len(key))
+    stream = {name: vars(model)[name] for name in ("arrival_", "classes_given_") if name in vars(model)}
+    if before is not None or weight is not None:
+        # Rows that came without weights count 1, in the dtype of those that came with some.
+        dtype = np.result_type(*(part for part in (before, weight) if part is not None))
+        old = np.ones(len(model.key_), dtype) if before is None else before
+        before = weights.extended(old, np.ones(len(key), dtype) if weight is None else weight)
+    model._remember(keys.extended(model.key_, key), values.extended(model.value_, value), before)
+    for name in ("loo_predictions_", "loo_score_"):
+        model.__dict__.pop(name, None)  # they are of the rows before
+    model.__dict__.update(stream)
+    if "arrival_" in stream:
+        numbers, came = model.arrival_
+        model.arrival_ = np.concatenate([numbers, np.arange(came, came + len(key))]), came + len(key)
+    if aging.window is not None and len(model.key_) > aging.window:
+        keep_rows(model, np.arange(len(model.key_) - aging.window, len(model.key_)))
+
+
+def rows_to_forget(ids: Any, have: Array) -> Array:
+    """Which of the rows numbered ``have`` (K,) are among ``ids``; an error where one of those is not there."""
+    gone = np.atleast_1d(np.asarray(ids))
+    if gone.size and (gone.ndim != 1 or gone.dtype.kind not in "iu"):
+        raise TypeError(f"ids must be whole numbers as in row_ids_, got {ids!r}")
+    unknown = gone[~np.isin(gone, have)]
+    if unknown.size:
+        raise ValueError(
+            f"ids holds {unknown[0]}, which is none of the {len(have)} training rows: it never came, or it has left"
+        )
+    return np.isin(have, gone)
+
+
+def keep_rows(model: Any, rows: Array) -> None:
+    """Let a fitted model have these of its rows only, (n,) positions in ``key_``, and nothing of the others."""
+    weight = None if model.sample_weight_ is None else model.sample_weight_[rows]
+    if not len(rows) or (weight is not None and not weight.any()):
+        raise ValueError("a model needs a training row with a weight above zero: these are all that it has")
+    arrival = model.row_ids_[rows], (model.arrival_[1] if "arrival_" in vars(model) else len(model.key_))
+    given = vars(model).get("classes_given_")
+    for name in ("_rooms", "loo_predictions_", "loo_score_"):
+        model.__dict__.pop(name, None)
+    # Copies: a view would keep the whole array alive.
+    model._remember(model.key_[rows], model.value_[rows], weight)
+    model.arrival_ = arrival
+    if given is not None:
+        model.classes_given_ = given
+    elif model._LABELS:
+        _drop_classes(model)
+    if "coding_" in vars(model):
+        _drop_levels(model)
+    for name in ("search_", "history_"):
+        if name in vars(model):
+            setattr(model, name, _blank(vars(model)[name]))
+    model._rescale()
+    model._smoother  # noqa: B018  # made here: predict must not change an estimator
+
+
+def _drop_classes(model: Any) -> None:
+    """Classes of which some row is left."""
+    counted = model.value_ if model.sample_weight_ is None else model.value_[model.sample_weight_ > 0]
+    present = np.unique(counted)
+    model.classes_ = model.classes_[present]
+    # A row without weight may be of no class.
+    model.value_ = np.minimum(np.searchsorted(present, model.value_), len(present) - 1)
+
+
+def _drop_levels(model: Any) -> None:
+    """Categories of a mixed table of which some row is left; ordered ones of text keep their order whole.
+
+    Heads have learned a w for each: there a category that is gone loses its name only.
+    """
+    coding, parts, columns, heads = model.coding_, [], [], "heads_" in vars(model)
+    for part, first in zip(coding.parts, coding.firsts, strict=True):
+        features = model.key_[:, first : first + part.width]
+        unordered = part.kernel in UNORDERED
+        if unordered or (part.kernel in ORDERS and not isinstance(part.levels[0], str)):
+            codes = part.coded([np.array(part.levels, object)])
+            seen = [bool((features == code).all(axis=1).any()) for code in codes]
+            if not heads:
+                kept = part._replace(levels=tuple(np.array(part.levels, object)[seen])) if any(seen) else part
+                place = (features[:, None] == codes[seen]).all(axis=2).argmax(axis=1)
+                missing = np.isnan(features).any(axis=1)
+                part = kept
+                features = part.coded([np.array(part.levels, object)])[place] if any(seen) else features
+                features[missing] = np.nan
+            elif unordered:
+                part = part._replace(
+                    levels=tuple(level if here else GONE for level, here in zip(part.levels, seen, strict=True))
+                )
+        parts.append(part)
+        columns.append(features)
+    model.coding_, model.key_ = Coding(tuple(parts)), np.concatenate(columns, axis=1).astype(model.key_.dtype)
+    if heads:
+        return
+    given = not isinstance(model.bandwidth, str)
+    w = given_width(model.coding_, model.bandwidth).w if given else np.asarray(model.w_)[coding.firsts]
+    model.w_, model.bandwidth_ = model.coding_.spread(w), model.coding_.bandwidth_of(w)
+
+
+def _blank(record: Any) -> Any:
+    """A search or a history without what it says of rows."""
+    empty = {"value": np.nan, "minima": (), "validation": None}
+    return record._replace(
+        **{
+            name: empty[name] if name in empty else np.empty((0, *np.shape(getattr(record, name))[1:]))
+            for name in _OF_ROWS
+            if name in record._fields
+        }
+    )
+
+
+def scaling_of(key: Array, value: Array, weight: Array | None) -> Scaling:
+    """Scalings of the columns from the rows there are, as ``learn_heads`` makes them."""
+    whole = ~np.isnan(key).any(axis=1)
+    table = distinct(key[whole], value[whole], None if weight is None else weight[whole])
+    return Scaling.of(table.key.astype(np.float64), row_counts(table.weight, len(table.key)))

@@ -1,0 +1,169 @@
+"""Where ``bandwidth=`` becomes a width: given as numbers, by a rule, or learned by a criterion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from regard.bandwidth import CRITERIA, Objective, Width, learned, resolve
+from regard.bandwidth.adaptive import learn_neighbours
+from regard.bandwidth.distinct import distinct, spread_out
+from regard.bandwidth.units import powers_of_two, shrunk, unscaled
+from regard.core.lines import check_spans
+from regard.core.scores import RADIAL
+from regard.data.columns import Coding
+from regard.estimators.callbacks import watched
+from regard.estimators.parameters import kernel_name
+from regard.model.smoother import Head, Run
+from regard.pooling.runner import small_matrices
+
+Array = NDArray[Any]
+
+# What an earlier fit learned.
+LEARNED = ("bandwidth_", "neighbours_", "search_", "loo_predictions_", "loo_score_")
+
+
+def kernel_heads(model: Any) -> tuple[Head, ...]:
+    """The one head of an estimator with a kernel and a bandwidth."""
+    fitted, coding = vars(model), vars(model).get("coding_")
+    return (
+        Head(
+            1.0,
+            RADIAL[kernel_name(model.kernel)](model.w_),
+            degree=model._DEGREE,
+            ridge=fitted.get("ridge_", 0.0),
+            neighbours=fitted.get("neighbours_"),
+            sloped=None if coding is None else np.asarray(coding.numbers),
+        ),
+    )
+
+
+def learn_width(model: Any, key: Array, value: Array, weight: Array | None, groups: Any, classes: int | None) -> None:
+    """Remember the rows, and the bandwidth as given, by a rule, or learned."""
+    for name in LEARNED:
+        model.__dict__.pop(name, None)
+    if model._DEGREE:
+        check_spans(key if weight is None else key[weight > 0])
+    bandwidth, coding = model.bandwidth, vars(model).get("coding_")
+    if isinstance(bandwidth, str) and (len(key) if weight is None else (weight > 0).sum()) == 1:
+        # There is nothing to learn: every query gets this row's y.
+        count = key.shape[1] if coding is None else len(coding.parts)
+        width = Width(np.full(count, np.inf), np.zeros(count))
+    elif isinstance(bandwidth, str) and bandwidth in (*CRITERIA, "adaptive"):
+        width = _learned(model, key, value, weight, groups, classes)
+    elif groups is not None:
+        raise ValueError("groups are for learning: they need bandwidth='loo'")
+    elif coding is not None:
+        width = given_width(coding, bandwidth)
+    else:
+        target = None if classes is not None else value
+        width = resolve(bandwidth, key, target, kernel=kernel_name(model.kernel), sample_weight=weight)
+    model._remember(key, value, weight)
+    remember_width(model, width)
+
+
+def remember_width(model: Any, width: Width) -> None:
+    """Both views of the width. Of a mixed table w is one number to a part until here, then one to a feature."""
+    model.w_, coding = width.w, vars(model).get("coding_")
+    if coding is not None:
+        model.w_, model.bandwidth_ = coding.spread(width.w), coding.bandwidth_of(width.w)
+    elif width.bandwidth is not None:
+        model.bandwidth_ = width.bandwidth
+    if "ridge" in model.get_params(deep=False):
+        model.ridge_ = width.ridge if model.ridge == "loo" else float(model.ridge)
+
+
+def ridge_to_learn(model: Any) -> float | None:
+    """The ridge given; None: it is learned."""
+    ridge = getattr(model, "ridge", 0.0)
+    return None if ridge == "loo" else float(ridge)
+
+
+def given_width(coding: Coding, bandwidth: Any) -> Width:
+    """The width that numbers mean in a mixed table: h for numbers, λ for categories, one to a column or one for all."""
+    given = np.asarray(bandwidth) if not isinstance(bandwidth, str) else np.empty(0, object)
+    if given.dtype.kind not in "fiu" or given.ndim > 1 or np.isnan(given.astype(np.float64)).any():
+        raise ValueError(
+            "bandwidth of a table of more than numbers must be 'loo', 'aicc', 'gcv', or numbers, one to a column; "
+            f"got {bandwidth!r}"
+        )
+    if given.ndim and len(given) != coding.columns:
+        raise ValueError(f"bandwidth has {len(given)} numbers but X has {coding.columns} columns")
+    w = coding.w_of(np.broadcast_to(given.astype(np.float64), coding.columns))
+    return Width(coding.bandwidth_of(w), w)
+
+
+def _learned(model: Any, key: Array, value: Array, weight: Array | None, groups: Any, classes: int | None) -> Width:
+    bandwidth, coding = model.bandwidth, vars(model).get("coding_")
+    if groups is not None and bandwidth not in ("loo", "adaptive"):
+        raise ValueError(f"groups leave rows out, which bandwidth={bandwidth!r} does not do; use 'loo'")
+    key, value, weight, groups, place = distinct(key, value, weight, groups)
+    options: dict[str, Any] = {
+        "kernel": kernel_name(model.kernel),
+        "degree": model._DEGREE,
+        "classes": classes,
+        "sample_weight": weight,
+        "groups": groups,
+        "engine": Run(model.engine, model.tol, model.device).options["engine"],
+        "loss": getattr(model, "loss", "squared"),
+    }
+    # By powers of two, so that no feature is too large or too small to be squared, and nothing is rounded. The notes'
+    # steps are in the units of X.
+    power = powers_of_two(key, common=model.metric == "scalar") * (model.optimizer != "sgd")
+    if coding is not None:
+        _check_learnable(model)
+        options |= {"coding": coding, "leaning": np.asarray(coding.numbers)}
+        power = np.where(coding.numbers, power, 0)
+    scaled = np.ldexp(key.astype(np.float64), -power)
+    criterion = "loo" if bandwidth == "adaptive" else bandwidth
+    objective = Objective.of(scaled, value, criterion=criterion, **options)
+    start = None
+    if model.optimizer == "sgd":
+        shape = () if model.metric == "scalar" else (key.shape[1],)
+        start = np.asarray(check_random_state(model.random_state).random_sample(shape))
+    single, ridge = value.ndim == 1 and classes is None, ridge_to_learn(model)
+    with small_matrices(), watched(model) as progress:
+        if bandwidth == "adaptive":
+            found: Any = learn_neighbours(objective, model.metric, ridge or 0.0, seed=model._seed(), progress=progress)
+        else:
+            width = learned(
+                objective,
+                metric=model.metric,
+                optimizer=model.optimizer,
+                ridge=ridge,
+                start=start,
+                seed=model._seed(),
+                progress=progress,
+            )
+    left_out = objective if criterion == "loo" else Objective.of(scaled, value, **options)
+    if bandwidth == "adaptive":
+        model.neighbours_, model.search_ = found.neighbours, found._replace(w=shrunk(found.w, power))
+        width = _width_of(model.search_.w)
+    else:
+        assert width.search is not None
+        found = width.search if left_out is objective else left_out(width.w, width.ridge)
+        width = unscaled(width, power if coding is None else power[coding.firsts])
+        model.search_ = width.search
+    answers = spread_out(found.answer, place)
+    model.loo_predictions_ = answers[:, 0] if single else answers
+    model.loo_score_ = left_out.score(found.answer)
+    return width
+
+
+def _width_of(w: Array) -> Width:
+    """Both views of a w."""
+    with np.errstate(divide="ignore"):
+        bandwidth = None if w.ndim == 2 else 1.0 / w
+    return Width(bandwidth if w.ndim else float(1.0 / w) if w else np.inf, w if w.ndim else float(w))
+
+
+def _check_learnable(model: Any) -> None:
+    """Refuse what is for tables of numbers only."""
+    for name, given, accepted in (("metric", model.metric, "feature"), ("optimizer", model.optimizer, "lbfgs")):
+        if given != accepted:
+            raise ValueError(f"{name}={given!r} is for tables of numbers; this one is mixed: {name}={accepted!r}")
+    if model.bandwidth == "adaptive":
+        raise ValueError("bandwidth='adaptive' is for tables of numbers; this one is mixed: bandwidth='loo'")

@@ -1,0 +1,109 @@
+"""How attention looks at the training rows: how many of them, how evenly, and whether it follows the diagonal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.bandwidth.rules import counts_repetitions
+from regard.core.problem import build
+from regard.model.smoother import HeadObjective
+from regard.pooling.functions import attention_weights
+from regard.pooling.local import fit_local
+
+Array = NDArray[Any]
+
+# Weights held at once: with what is computed from them, a tile stays around 32 MB.
+TILE_CELLS = 1 << 19
+# Attended positions closer than this share of the feature's range are the same.
+SAME_PLACE = 1e-10
+
+
+class AttentionSummary(NamedTuple):
+    """Attention of some of the training rows over all of them, themselves included as in ``predict``."""
+
+    neighbours: Array  # (Q,)  1/Σα²
+    entropy: Array  # (Q,)  −Σ α·log α
+    attended: Array  # (Q,)  Σ α·position
+    leverage: Array  # (Q,)  ∂answer/∂y of the row itself
+    error: float  # mean loss of the answers, y scaled to unit variance
+
+
+def summarise(heads: Sequence[HeadObjective], rows: Array, position: Array) -> AttentionSummary:
+    """Attention of the mix at ``rows`` (Q,); ``position`` (n,) is where every training row stands.
+
+    Rows that count several times are as many rows at one place. *Cost*: O(Q·n·d), at degree 1 O(Q·n·d²), per head;
+    memory O(Q·d²) and a tile.
+    """
+    first = heads[0].objective
+    copies = np.ones(len(first.key))
+    if first.weight is not None and counts_repetitions(first.weight):
+        copies = first.counts
+    answer, lean = _answers(heads, rows)
+    squares, entropy, attended, leverage = (np.empty(len(rows)) for _ in range(4))
+    tile = max(1, TILE_CELLS // len(copies))
+    for start in range(0, len(rows), tile):
+        part = slice(start, start + tile)
+        here = rows[part]
+        weights, own = np.zeros((len(here), len(copies))), np.zeros(len(here))
+        for (head, objective), left in zip(heads, lean, strict=True):
+            one = head.mix * attention_weights(
+                objective.key[here], objective.key, head.score, sample_weight=objective.weight, engine=objective.engine
+            )
+            own += one[np.arange(len(here)), here] * left[part]
+            weights += one
+        each = weights / copies
+        squares[part] = (weights * each).sum(axis=1)
+        entropy[part] = -(weights * np.log(np.where(each > 0.0, each, 1.0))).sum(axis=1)
+        attended[part] = weights @ position
+        leverage[part] = own
+    error = first.loss(answer, rows, first.counts[rows]).value
+    return AttentionSummary(1.0 / squares, np.maximum(entropy, 0.0), attended, leverage, error)
+
+
+def training_error(heads: Sequence[HeadObjective], rows: Array) -> float:
+    """Mean loss of the mix at ``rows`` (Q,), each among the keys as in ``predict``, y scaled to unit variance."""
+    first = heads[0].objective
+    return first.loss(_answers(heads, rows)[0], rows, first.counts[rows]).value
+
+
+def _answers(heads: Sequence[HeadObjective], rows: Array) -> tuple[Array, list[Array]]:
+    """Answers (Q, P) with the row itself among the keys, and the weight of that row in each head's line, (Q,) each."""
+    answer: Any = 0.0
+    lean = []
+    for head, objective in heads:
+        key, columns = objective.key, objective.loss.columns
+        problem = build(key[rows], key, columns, head.score, sample_weight=objective.weight)
+        fit = fit_local(problem, objective.degree, head.ridge, objective.engine, leaning=objective.leaning).fit
+        answer = answer + head.mix * fit.output
+        lean.append(fit.left[:, 0])
+    return np.asarray(answer), lean
+
+
+def straightness(position: Array, attended: Array, counts: Array) -> float:
+    """Rank correlation of where rows stand (Q,) with where they look (Q,), counting (Q,) times each; 0 if undefined.
+
+    1 is a straight diagonal: small rows look at small rows, large ones at large ones.
+
+    >>> straightness(np.array([1.0, 2.0, 4.0]), np.array([1.5, 2.0, 2.5]), np.ones(3))
+    1.0
+    """
+    span = float(np.ptp(position))
+    if span == 0.0:
+        return 0.0
+    share = counts / counts.sum()
+    # Rounding must not put equal places in an order.
+    steps = np.round((attended - position.min()) / span / SAME_PLACE)
+    a, b = (ranks - share @ ranks for ranks in (_ranks(position, share), _ranks(steps, share)))
+    size = float(np.sqrt((share @ a**2) * (share @ b**2)))
+    return float(np.clip(share @ (a * b) / size, -1.0, 1.0)) if size > 1e-12 else 0.0
+
+
+def _ranks(x: Array, share: Array) -> Array:
+    """Ranks between 0 and 1; ties share the middle."""
+    _, place = np.unique(x, return_inverse=True)
+    weight = np.bincount(place, share)
+    return np.asarray((np.cumsum(weight) - 0.5 * weight)[place])

@@ -1,0 +1,69 @@
+"""Probabilities that mean what they say: a temperature and a share of the class frequencies, from left-out rows.
+
+    p̃_c ∝ ((1 − ε)·p_c + ε·frequency_c)^(1/T)
+
+Attention that is too sharp says 0 and 1 where it should doubt (T > 1, larger ε); one that is too flat doubts too much.
+Both numbers are those with the least log-loss of left-out rows, and stay as they were (T = 1, ε = 1/(n + 1)) unless
+that makes it smaller.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from regard.model.ranks import conformal_bound
+
+Array = NDArray[Any]
+
+# Logarithms of T and of the odds of ε.
+BOUNDS = ((-2.0, 2.0), (-20.0, 0.0))
+
+
+class Calibration(NamedTuple):
+    """What turns shares of attention into probabilities."""
+
+    temperature: float
+    share: float  # ε
+    frequency: Array  # (C,)
+
+    def __call__(self, probability: Array) -> Array:
+        """Probabilities (Q, C) → (Q, C), each row summing to 1; a row of NaN stays."""
+        mixed = np.log((1.0 - self.share) * probability + self.share * self.frequency) / self.temperature
+        raised = np.exp(mixed - mixed.max(axis=1, keepdims=True))
+        return np.asarray(raised / raised.sum(axis=1, keepdims=True))
+
+
+def learn_calibration(probability: Array, label: Array, counts: Array) -> Calibration:
+    """From left-out probabilities (n, C) of rows with labels (n,) that count (n,) times each. *Cost*: O(n·C)."""
+    share = counts / counts.sum()
+    frequency = np.bincount(label, share, probability.shape[1])
+    # A class may be known before any of its rows is.
+    frequency = (frequency + 1e-12) / (frequency + 1e-12).sum()
+
+    def made(x: Array) -> Calibration:
+        return Calibration(float(np.exp(x[0])), float(1.0 / (1.0 + np.exp(-x[1]))), frequency)
+
+    def loss(x: Array) -> float:
+        right = made(x)(probability)[np.arange(len(label)), label]
+        return float(-(share @ np.log(np.maximum(right, np.finfo(float).tiny))))
+
+    start = np.array([0.0, -np.log(counts.sum())])
+    starts = [start, np.array([0.0, -2.0])]
+    found = [
+        minimize(loss, x, method="Nelder-Mead", bounds=BOUNDS, options={"xatol": 1e-4, "fatol": 1e-9}) for x in starts
+    ]
+    best = min(found, key=lambda one: float(one.fun))
+    return made(best.x if best.fun < loss(start) else start)
+
+
+def set_bound(probability: Array, label: Array, counts: Array, coverage: float) -> float:
+    """The least probability that puts a class into the set: of left-out rows, ``coverage`` are in theirs.
+
+    The rank is that of ``conformal_bound``; −inf, every class, where rows are too few for it.
+    """
+    right = probability[np.arange(len(label)), label]
+    return float(-conformal_bound(-right[:, None], counts, coverage)[0])

@@ -1,0 +1,271 @@
+"""How effective weights move with the query, and so how sure a marginal effect is.
+
+A prediction is f(x) = Σ_i ℓ_i(x)·y_i, and its marginal effect ∂f/∂x_a = Σ_i (∂ℓ_i/∂x_a)·y_i is as linear in y. If rows
+err independently, its variance is Σ_i (∂ℓ_i/∂x_a)²·var(y_i), with left-out residuals for the unknown errors; the mean
+effect over some queries has the mean of their ∂ℓ. As with every standard error of a smoother, the bias is not in it.
+
+With weights α, δ = key − query, e = δ − δ̄ and g = ∂score/∂x less its mean under α:
+
+    mean            ∂α_i = α_i·g_i
+    line            ℓ_i = α_i·(1 − p·e_i), p = Pδ̄ (``regard.core.lines``)
+                    ∂_a ℓ_i = α_i·(g_ia·(1 − p·e_i) − ∂_a p·e_i + p·m_a),   m_a = Σ α·g_a·e,
+                    ∂_a p = P(m_a − u_a − Σ α·g_a·(e·p)·e) − ∂_a ρ·W(WᵀCW + ρ)⁻²Wᵀδ̄,   ρ = λ(1 + ‖z̄‖²)
+    slope of it     P·c = Σ_i (α_i·P·e_i)·y_i
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.core.lines import NO_DIRECTION, LocalFit
+from regard.core.scores import Nearest, Radial
+from regard.data.columns import Coding
+from regard.model.smoother import IDENTITY, Answer, Head, Smoother
+
+Array = NDArray[Any]
+
+METHODS = ("derivative", "slope")
+# Derivatives of weights held at once.
+TILE_CELLS = 1 << 19
+
+
+class AverageEffects(NamedTuple):
+    """What ``average_effects`` returns; printing it gives one line per feature."""
+
+    effect: Array  # (d,), or (P, d) for several outputs: the mean of the marginal effects
+    error: Array  # the same shape: its standard error, for these queries
+    names: tuple[str, ...]  # (d,)
+    rows: int  # how many queries it is the mean of
+
+    def __str__(self) -> str:
+        long = max(len("feature"), *map(len, self.names))
+        lines = [f"average effects over {self.rows:,} rows, ± standard error"]
+        tables = self.effect.reshape(-1, len(self.names)), self.error.reshape(-1, len(self.names))
+        for number, (effects, errors) in enumerate(zip(*tables, strict=True)):
+            if self.effect.ndim == 2:
+                lines.append(f"output {number}")
+            for name, effect, error in zip(self.names, effects, errors, strict=True):
+                lines.append(f"  {name:<{long}}  {effect:>10.4g} ± {error:.2g}")
+        return "\n".join(lines)
+
+
+def marginal_effects(smoother: Smoother, query: Array) -> Answer:
+    """∂answer/∂x (Q, P, columns of X): the derivative of the very function that answers, weights and all.
+
+    Scalings are straight between knots, so this jumps at a knot. *Empty rows*: 0, NaN with ``empty="nan"``.
+    *Cost*: as an answer, three times for every column of y.
+    """
+    effects, empty = _mixed(smoother, query, _head_effects)
+    answered = smoother.rows.columns
+    return Answer(
+        of_columns(smoother.rows.coding, query, effects, lambda at: smoother.answer(at, answered).output), empty
+    )
+
+
+def slopes(smoother: Smoother, query: Array) -> Answer:
+    """Slopes (Q, P, d) of the local lines of a model of one head."""
+
+    def of_head(one: Smoother, head: Head, at: Array) -> Answer:
+        _, scale, local = one.local(head, at, one.rows.columns)
+        slope = local.fit.slope * scale[:, None]
+        empty = local.partial.mass <= 0.0
+        slope[empty] = np.nan if one.empty == "nan" else 0.0
+        return Answer(slope, empty)
+
+    return smoother.by_width(query, lambda one, at: of_head(one, one.heads[0], at))
+
+
+def effect_errors(smoother: Smoother, query: Array, method: str, residual: Array) -> Array:
+    """Standard errors (Q, P, columns of X) of the effects, from left-out residuals (K, P).
+
+    √Σ_i (∂ℓ_i/∂x)²·residual_i². *Cost*: O(Q·K·d²) time and a tile.
+    """
+    tile, squares = _tile(smoother), residual**2 / smoother.rows.copies[:, None]
+    parts = [
+        np.einsum("qka,kp->qpa", changes(smoother, query[start : start + tile], method) ** 2, squares, optimize=True)
+        for start in range(0, len(query), tile)
+    ]
+    return np.asarray(np.sqrt(np.concatenate(parts)))
+
+
+def average_effects(
+    smoother: Smoother, query: Array, method: str, share: Array, residual: Array
+) -> tuple[Array, Array]:
+    """Mean effect (P, columns of X) over queries that count ``share`` (Q,) each, and its standard error."""
+    tile, total = _tile(smoother), 0.0
+    for start in range(0, len(query), tile):
+        rows = slice(start, start + tile)
+        total = total + np.einsum("q,qka->ka", share[rows], changes(smoother, query[rows], method))
+    change, values = np.asarray(total), smoother.rows.columns
+    effect = (values - values.mean(axis=0)).T @ change
+    return effect, np.sqrt((residual**2 / smoother.rows.copies[:, None]).T @ change**2)
+
+
+def changes(smoother: Smoother, query: Array, method: str) -> Array:
+    """∂ℓ/∂x (Q, K, columns of X) of the effective weights, or of the slopes' weights with ``method`` "slope"."""
+    smoother, query = smoother.exactly(), query.astype(np.float64)
+    found, _ = _mixed(smoother, query, partial(_head_changes, method))
+    return of_columns(smoother.rows.coding, query, found, lambda at: smoother.effective_weights(at).output)
+
+
+def of_columns(coding: Coding | None, query: Array, effects: Array, answer: Callable[[Array], Array]) -> Array:
+    """Effects of features (Q, P, D) on ``answer(queries)`` (Q, P) as effects of the columns of X (Q, P, columns).
+
+    Of categories: the answer less that for the same row with the first category in place of its own.
+    """
+    if coding is None:
+        return effects
+    out = np.empty((*effects.shape[:2], coding.columns))
+    for part, first in zip(coding.parts, coding.firsts, strict=True):
+        here = slice(first, first + part.width)
+        steps = part.slopes(query[:, here])
+        if steps is None:
+            other = query.copy()
+            other[:, here] = part.coded([np.array(part.levels[:1], object)])
+            out[..., part.columns[0]] = answer(query) - answer(other)
+        else:
+            out[..., list(part.columns)] = np.einsum("qpf,qfc->qpc", effects[..., here], steps)
+    return out
+
+
+def _tile(smoother: Smoother) -> int:
+    return max(1, TILE_CELLS // smoother.rows.key.size)
+
+
+def _mixed(smoother: Smoother, query: Array, of_head: Callable[[Smoother, Head, Array], Answer]) -> Answer:
+    """Σ mix · what ``of_head`` gives by the head's coordinates (Q, …, d), as derivatives by the features."""
+
+    def one_head(one: Smoother, at: Array) -> Answer:
+        (head,) = one.heads
+        found = of_head(one, head, head.transform.queries(at))
+        if head.transform is IDENTITY:
+            return found
+        return Answer(found.output * head.transform.slope(at)[:, None, :], found.empty)
+
+    if len(smoother.heads) == 1:
+        return smoother.by_width(query, one_head)
+    total: Any = 0.0
+    for head in smoother.heads:
+        slope = head.transform.slope(query)[:, None, :]
+        total = total + head.mix * of_head(smoother, head, head.transform.queries(query)).output * slope
+    return Answer(np.asarray(total), np.zeros(len(query), bool))
+
+
+def _head_effects(smoother: Smoother, head: Head, query: Array) -> Answer:
+    """∂output/∂z (Q, P, d) of one head."""
+    value = smoother.rows.columns
+    _, scale, local = smoother.local(head, query, value)
+    effects = np.empty((len(query), value.shape[1], query.shape[1]))
+    for p in range(value.shape[1]):
+        along = np.zeros((len(query), value.shape[1]))
+        along[:, p] = 1.0
+        grad = local.gradients(along, frozenset({"query"})).query
+        assert grad is not None
+        effects[:, p] = grad * scale[p]
+    empty = local.partial.mass <= 0.0
+    effects[empty] = np.nan if smoother.empty == "nan" else 0.0
+    return Answer(effects, empty)
+
+
+def _head_changes(method: str, smoother: Smoother, head: Head, query: Array) -> Answer:
+    """∂ℓ/∂z (Q, K, d) of one head of one bandwidth; 0 for empty rows."""
+    weights, empty = smoother.head_weights(head, query)
+    score, key = head.score, smoother.rows.placed(head.transform)
+    assert isinstance(score, Radial)
+    # A missing entry is at no distance.
+    delta = np.nan_to_num(key.astype(np.float64)[None] - query[:, None], nan=0.0)
+    moved = score_slopes(score, delta, weights)
+    if not head.degree:
+        change = mean_effects(weights, moved)
+    else:
+        fit = smoother.local(head, query, np.zeros((len(key), 1)))[2].fit
+        W = head.w if head.w.ndim == 2 else np.diag(np.broadcast_to(head.w, query.shape[1]))
+        if method == "slope":
+            change = slope_weights(weights, delta, fit, W, head.ridge)
+        else:
+            change = line_effects(weights, moved, delta, fit, W, head.ridge)
+    return Answer(np.where(empty[:, None, None], 0.0, change), empty)
+
+
+def score_slopes(score: Radial, delta: Array, weights: Array) -> Array:
+    """∂score/∂query (Q, K, d) less its mean under ``weights`` (Q, K); ``delta`` (Q, K, d) = key − query.
+
+    0 for hard attention, whose weights jump and do not move. *Cost*: O(Q·K·d·r).
+    """
+    if isinstance(score, Nearest):
+        return np.zeros(delta.shape)
+    w = np.asarray(score.w)
+    W = w if w.ndim == 2 else np.diag(np.broadcast_to(w, delta.shape[2]))
+    turned = (delta @ W) @ W.T if w.ndim == 2 else delta * np.diagonal(W) ** 2
+    if score.kernel.name != "gaussian":
+        u2 = (turned * delta).sum(axis=2)
+        if score.kernel.name == "laplace":
+            pull = 1.0 / np.sqrt(np.where(u2 > 0.0, u2, np.inf))
+        else:
+            height = score.kernel.value(u2)
+            pull = np.where(height > 0.0, -2.0 * score.kernel.rate(u2) / np.where(height > 0.0, height, 1.0), 0.0)
+        turned = turned * pull[:, :, None]
+    return np.asarray(turned - (weights[:, None, :] @ turned))
+
+
+def mean_effects(weights: Array, slopes: Array) -> Array:
+    """∂α/∂query (Q, K, d) of weights (Q, K), from ``score_slopes``."""
+    return np.asarray(weights[:, :, None] * slopes)
+
+
+def line_effects(weights: Array, slopes: Array, delta: Array, fit: LocalFit, W: Array, ridge: float) -> Array:
+    """∂ℓ/∂query (Q, K, d) of the effective weights of local lines; W (d, r) as in ``regard.core.lines``.
+
+    Where the keys in reach do not span every direction, those that they do span. *Cost*: O(Q·K·d²).
+    """
+    inverse = inverse_spread(fit, W, ridge)  # (Q, d, d)
+    mean = np.asarray(fit.mean)
+    away, toward = delta - mean[:, None, :], -np.asarray(fit.left)[:, 1:]  # e, p
+    lean = (away @ toward[:, :, None])[..., 0]  # (Q, K)  p·e
+    moved = np.einsum("qk,qka,qkb->qab", weights, slopes, away, optimize=True)  # m_a
+    bent = np.einsum("qk,qka,qkb->qab", weights * lean, slopes, away, optimize=True)
+    turn = (moved - np.eye(delta.shape[2]) - bent) @ inverse  # ∂_a p
+    if ridge > 0.0:
+        system = _system(fit, W, ridge)
+        again = np.linalg.solve(system, np.asarray(fit.pull)[:, :, None])[..., 0] @ W.T
+        rise = 2.0 * ridge * ((moved - np.eye(delta.shape[2])) @ (np.asarray(fit.centre) @ W.T)[:, :, None])[..., 0]
+        turn = turn - rise[:, :, None] * again[:, None, :]
+    change = slopes * (1.0 - lean)[:, :, None] - away @ turn.mT + (moved @ toward[:, :, None])[:, None, :, 0]
+    return np.asarray(weights[:, :, None] * change)
+
+
+def slope_weights(weights: Array, delta: Array, fit: LocalFit, W: Array, ridge: float) -> Array:
+    """What each key's value counts in the slopes of local lines (Q, K, d)."""
+    away = delta - np.asarray(fit.mean)[:, None, :]
+    return np.asarray(weights[:, :, None] * (away @ inverse_spread(fit, W, ridge)))
+
+
+def inverse_spread(fit: LocalFit, W: Array, ridge: float) -> Array:
+    """P = W(WᵀCW + ρ)⁻¹Wᵀ (Q, d, d); with ridge = 0 the pseudo-inverse of C in units of its diagonal."""
+    spread = np.asarray(fit.spread)
+    if ridge > 0.0:
+        system = _system(fit, W, ridge)
+        return np.asarray(W @ np.linalg.solve(system, np.broadcast_to(W.T, (len(system), *W.T.shape))))
+    variance = np.diagonal(spread, axis1=1, axis2=2)
+    varies = variance > 0.0
+    safe = np.where(varies, variance, 1.0)
+    unit = np.where(varies, 1.0 / np.sqrt(safe), 0.0)
+    value, vector = np.linalg.eigh(spread * unit[:, :, None] * unit[:, None, :])
+    # As many directions as ``regard.core.lines`` trusts.
+    with np.errstate(over="ignore"):
+        rounded = np.where(varies, 1.0 + np.asarray(fit.mean) ** 2 / safe, 1.0).max(axis=1, initial=1.0)
+    kept = value > NO_DIRECTION * rounded[:, None]
+    inverse = np.where(kept, 1.0 / np.where(kept, value, 1.0), 0.0)
+    turned = vector * inverse[:, None, :] @ vector.mT
+    return np.asarray(turned * unit[:, :, None] * unit[:, None, :])
+
+
+def _system(fit: LocalFit, W: Array, ridge: float) -> Array:
+    """WᵀCW + ρ (Q, r, r)."""
+    guarded = ridge * (1.0 + (np.asarray(fit.centre) ** 2).sum(axis=1))
+    return np.asarray(W.T @ np.asarray(fit.spread) @ W + guarded[:, None, None] * np.eye(W.shape[1]))

@@ -1,0 +1,491 @@
+"""A fitted smoother as plain data: heads of attention over training rows, and how they answer.
+
+    answer(q) = Σ_h mix_h · f_h(q),   f_h a local mean or line of the rows' values under head h's attention
+
+``fit`` of every estimator ends in a ``Smoother``, and everything after ``fit`` is a function of one: predictions here,
+effects, residuals, intervals, explanations and diagnosis in the other modules of this room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.bandwidth.adaptive import Neighbourhood, groups_of
+from regard.bandwidth.objective import Objective
+from regard.bandwidth.rules import counts_repetitions
+from regard.bandwidth.scaling import Scaling
+from regard.core.forks import limit_torch
+from regard.core.scores import Gaussian, Nearest, Radial, Score
+from regard.data.columns import Coding
+from regard.pooling.functions import attention_weights, pool
+from regard.pooling.gaps import GappyFit, pool_with_gaps, weights_with_gaps
+from regard.pooling.local import Local, pool_local
+from regard.pooling.planner import engine_of_limits
+
+Array = NDArray[Any]
+
+# Rows farther from the mean than this many standard deviations are all equally far.
+FARTHEST = 1e100
+
+
+# ---- where rows stand for a head
+
+
+class Transform(Protocol):
+    """Rows of features (n, d) to a head's coordinates (n, r)."""
+
+    @property
+    def by_column(self) -> bool:
+        """Whether every column is mapped on its own, by a map that never falls: boxes stay boxes."""
+        ...
+
+    def keys(self, rows: Array) -> Array: ...
+    def queries(self, rows: Array) -> Array: ...
+    def slope(self, rows: Array) -> Array:
+        """dz/dx of every column (n, d); raises ValueError where columns are not mapped one by one."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Identity:
+    """The features themselves."""
+
+    by_column = True
+
+    def keys(self, rows: Array) -> Array:
+        return rows
+
+    def queries(self, rows: Array) -> Array:
+        return rows
+
+    def slope(self, rows: Array) -> Array:
+        return np.ones(rows.shape)
+
+
+IDENTITY = Identity()
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    """Columns scaled between their standard score (share 1) and their normal scores (share 0)."""
+
+    scaling: Scaling
+    share: Array  # (d,)
+    by_column = True
+
+    def keys(self, rows: Array) -> Array:
+        return self.scaling(rows, self.share)
+
+    def queries(self, rows: Array) -> Array:
+        return self.scaling(rows, self.share)
+
+    def slope(self, rows: Array) -> Array:
+        return self.scaling.slope(rows, self.share)
+
+
+@dataclass(frozen=True, eq=False)
+class Embedded:
+    """Standardised features, or what a network makes of them; ``turn`` is a bilinear score's matrix, for queries."""
+
+    mean: Array  # (d,)
+    scale: Array  # (d,)  inf for a feature that is ignored
+    embed: Any  # None, "mlp" or a torch module
+    parameters: Mapping[str, Array]  # of the network
+    turn: Array | None  # (r, r)
+
+    @property
+    def by_column(self) -> bool:
+        return self.embed is None and self.turn is None
+
+    def keys(self, rows: Array) -> Array:
+        place = standardised(rows, self.mean, self.scale)
+        if self.embed is None:
+            return place
+        network = torch_part("network")
+        return np.asarray(network.embedded(network.embedding(self.embed, self.parameters), place))
+
+    def queries(self, rows: Array) -> Array:
+        return self.turned(self.keys(rows))
+
+    def turned(self, place: Array) -> Array:
+        """Placed rows as the score takes queries."""
+        return place if self.turn is None else place @ self.turn.astype(np.float64)
+
+    def slope(self, rows: Array) -> Array:
+        if not self.by_column:
+            raise ValueError("marginal effects through an embedding or a bilinear score are not available")
+        return np.broadcast_to(1.0 / self.scale, rows.shape)
+
+
+def standardised(rows: Array, mean: Array, scale: Array) -> Array:
+    """(rows − mean)/scale in float64; a scale of inf gives 0."""
+    with np.errstate(over="ignore"):
+        return np.clip((rows.astype(np.float64) - mean) / scale, -FARTHEST, FARTHEST)
+
+
+def torch_part(name: str) -> Any:
+    """A module of ``regard.nn``, which needs torch; in a forked process torch uses one thread from here on."""
+    try:
+        part = import_module(f"regard.nn.{name}")
+    except ModuleNotFoundError as missing:
+        if missing.name != "torch":
+            raise
+        raise ModuleNotFoundError(
+            "AttentionRegressor needs torch, which is not installed; pip install 'regard[nn]' brings it", name="torch"
+        ) from missing
+    limit_torch()
+    return part
+
+
+# ---- heads over training rows
+
+
+class Head(NamedTuple):
+    """One attention of a fitted model."""
+
+    mix: float  # its weight in the mixture; 1 for a model of one head
+    score: Score  # in the head's own coordinates
+    transform: Transform = IDENTITY  # rows of features → those coordinates
+    degree: int = 0  # 0: local means, 1: local lines
+    ridge: float = 0.0
+    neighbours: int | None = None  # bandwidth = distance to so many training rows, in units of score's
+    sloped: Array | None = None  # (d,) boolean: features that lines have slopes in; None: all
+
+    @property
+    def w(self) -> Array:
+        """w of a radial score."""
+        assert isinstance(self.score, Radial)
+        return np.asarray(self.score.w)
+
+    @property
+    def kernel(self) -> str:
+        """Name of the kernel of a radial score."""
+        assert isinstance(self.score, Radial)
+        return self.score.kernel.name
+
+    def at(self, w: Array, ridge: float | None = None) -> Head:
+        """The same head with another w, and another ridge where given."""
+        assert isinstance(self.score, Radial)
+        return self._replace(score=type(self.score)(w), ridge=self.ridge if ridge is None else ridge)
+
+    @property
+    def ignores_queries(self) -> bool:
+        """Whether every query gets the same weights."""
+        return isinstance(self.score, Gaussian) and not self.w.ndim and not self.w
+
+
+class Run(NamedTuple):
+    """How to compute: parameters of the estimators."""
+
+    engine: str = "auto"
+    tol: float | None = None
+    device: str = "cpu"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """For pooling; weights are always formed on the CPU, by ``engine``."""
+        fused = self.engine == "auto" and self.device != "cpu"
+        return {"engine": "fused" if fused else self.engine, "tol": self.tol}
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingRows:
+    """Keys, values and weights in memory, and what is known about their columns."""
+
+    key: Array  # (K, d)
+    value: Array  # (K,) or (K, P) numbers; (K,) class numbers where there are classes
+    sample_weight: Array | None  # (K,) in the dtype given: integers are repetitions, floats importances
+    classes: Array | None = None  # labels by class number
+    coding: Coding | None = None  # of a mixed table
+    gaps: bool = False  # whether entries may be missing (NaN)
+    names: tuple[str, ...] = ()  # of the columns of X
+    ids: Array | None = None  # (K,) numbers of arrival; None: 0, 1, …
+    _placed: dict[Transform, Array] = field(default_factory=dict)
+
+    def placed(self, transform: Transform) -> Array:
+        """The keys in a head's coordinates, computed once."""
+        if transform not in self._placed:
+            self._placed[transform] = transform.keys(self.key)
+        return self._placed[transform]
+
+    def take(self, index: Array) -> TrainingRows:
+        """Some of the rows."""
+        weight = None if self.sample_weight is None else self.sample_weight[index]
+        ids = None if self.ids is None else self.ids[index]
+        return replace(self, key=self.key[index], value=self.value[index], sample_weight=weight, ids=ids, _placed={})
+
+    @property
+    def columns(self) -> Array:
+        """Values as float64 columns (K, P): y, or one column per class."""
+        if self.classes is not None:
+            return onehot(self.value, len(self.classes))
+        value = self.value.astype(np.float64)
+        return value[:, None] if value.ndim == 1 else value
+
+    @property
+    def pooled(self) -> Array:
+        """What predictions average: y as it is, or one column per class."""
+        return self.value if self.classes is None else self.columns.astype(self.key.dtype)
+
+    @property
+    def labels(self) -> Array:
+        """y as it was given."""
+        return self.value if self.classes is None else np.asarray(self.classes[self.value])
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features (d,)."""
+        return self.names if self.coding is None else tuple(self.coding.features)
+
+    @property
+    def fold(self) -> tuple[tuple[str, ...], Array]:
+        """Names of the parts of X that have a distance (C,), and which features are of which, (d, C) of 0 and 1."""
+        if self.coding is None:
+            return self.names, np.eye(self.key.shape[1])
+        # Two columns that are one place on the Earth have one distance.
+        parts = tuple(" and ".join(part.names) for part in self.coding.parts)
+        return parts, np.eye(len(parts))[self.coding.part_of]
+
+    @property
+    def single(self) -> bool:
+        """Whether y has one axis and is no class."""
+        return self.value.ndim == 1 and self.classes is None
+
+    @property
+    def counted(self) -> Array:
+        """Rows that have a weight (K,)."""
+        return np.ones(len(self.key), bool) if self.sample_weight is None else np.asarray(self.sample_weight > 0)
+
+    @property
+    def copies(self) -> Array:
+        """How many rows each row stands for (K,)."""
+        if self.sample_weight is None or not counts_repetitions(self.sample_weight):
+            return np.ones(len(self.key))
+        return np.maximum(np.asarray(self.sample_weight, np.float64), 1.0)
+
+    @property
+    def part_of(self) -> Array:
+        """Which column of the table each feature (d,) belongs to: those of one are missing together."""
+        return np.arange(self.key.shape[1]) if self.coding is None else np.asarray(self.coding.part_of)
+
+    def have_gaps(self, query: Array) -> bool:
+        """Whether an entry of a query or of a training row is missing."""
+        return self.gaps and bool(np.isnan(query).any() or np.isnan(self.key).any())
+
+    @property
+    def whole(self) -> TrainingRows:
+        """The rows without missing entries."""
+        return self.take(np.asarray(~np.isnan(self.key).any(axis=1))) if self.gaps else self
+
+
+class Answer(NamedTuple):
+    """Answers to queries."""
+
+    output: Array  # (Q, …)
+    empty: Array  # (Q,) boolean: no training row in reach
+
+
+@dataclass(frozen=True, eq=False)
+class Smoother:
+    """What ``fit`` produces, whichever the estimator."""
+
+    heads: tuple[Head, ...]
+    rows: TrainingRows
+    empty: str = "raise"  # what an empty row gets: "nearest", "prior", "nan", or nothing
+    run: Run = field(default_factory=Run)
+
+    # ---- answers
+
+    def answer(self, query: Array, value: Array | None = None) -> Answer:
+        """Σ mix · local mean or line of ``value``, by default of the rows' own; in the dtype of the query (Q, d).
+
+        *Empty rows*: as ``empty`` says. *Cost*: one ``pool`` per head.
+        """
+        value = self.rows.pooled if value is None else value
+        return self._mixed(query, lambda one, head, at: one._pooled(head, at, value))
+
+    def weights(self, query: Array) -> Answer:
+        """Attention (Q, K): not negative, rows sum to 1."""
+        return self._mixed(query, Smoother.head_weights)
+
+    def effective_weights(self, query: Array) -> Answer:
+        """What each training value counts in each answer (Q, K); may be negative at degree 1, rows sum to 1."""
+        return self._mixed(query, Smoother._effective)
+
+    def exactly(self) -> Smoother:
+        """The same, answering exactly on the CPU."""
+        return replace(self, run=Run(tol=0.0))
+
+    def with_rows(self, index: Array) -> Smoother:
+        """The same heads over some of the rows."""
+        return replace(self, rows=self.rows.take(index))
+
+    # ---- heads, one by one
+
+    def each(self, query: Array) -> list[tuple[Head, Array, Array]]:
+        """Every head with the queries and the keys in its coordinates."""
+        return [(head, head.transform.queries(query), self.rows.placed(head.transform)) for head in self.heads]
+
+    def _mixed(self, query: Array, of_head: Callable[[Smoother, Head, Array], Answer]) -> Answer:
+        """Σ mix · what ``of_head`` gives for placed queries, in the query's dtype."""
+        if len(self.heads) == 1:
+            found = self.by_width(query, lambda one, at: of_head(one, one.heads[0], one.heads[0].transform.queries(at)))
+            return Answer(_as(found.output, query.dtype), found.empty)
+        total: Any = 0.0
+        for head in self.heads:
+            total = total + head.mix * of_head(self, head, head.transform.queries(query)).output
+        return Answer(np.asarray(total, query.dtype), np.zeros(len(query), bool))
+
+    def by_width(self, query: Array, answer: Callable[[Smoother, Array], Answer]) -> Answer:
+        """What ``answer`` gives for queries, each at its own bandwidth where the head has one for every query."""
+        (head, *others), rows = self.heads, self.rows
+        if others or head.neighbours is None:
+            return answer(self, query)
+        if not len(query):
+            return answer(self._widened(1.0), query)
+        weight = rows.sample_weight
+        counts = weight.astype(np.int64) if weight is not None and counts_repetitions(weight) else None
+        key = rows.key if weight is None or counts is not None else rows.key[weight > 0]
+        widths = Neighbourhood.of(key, head.w, head.kernel, counts).widths(query, head.w, head.neighbours)
+        out: Array | None = None
+        empty = np.zeros(len(query), bool)
+        for reach, some in groups_of(widths):
+            part, empty[some] = answer(self._widened(reach), query[some])
+            out = np.empty((len(query), *part.shape[1:]), part.dtype) if out is None else out
+            out[some] = part
+        assert out is not None
+        return Answer(out, empty)
+
+    def _widened(self, reach: float) -> Smoother:
+        """One bandwidth for all queries, ``reach`` times as wide."""
+        (head,) = self.heads
+        return replace(self, heads=(head.at(head.w / reach)._replace(neighbours=None),))
+
+    def _pooled(self, head: Head, query: Array, value: Array) -> Answer:
+        """Local means or heights of local lines of a head, and a second pooling for empty rows."""
+        rows, key = self.rows, self.rows.placed(head.transform)
+        value = value if head.transform is IDENTITY else value.astype(np.float64)
+        options: dict[str, Any] = {"sample_weight": rows.sample_weight, **self.run.options}
+        if head.degree or rows.have_gaps(query):
+            output, _, local = self.local(head, query, value[:, None] if value.ndim == 1 else value)
+            with np.errstate(over="ignore"):
+                output = output.astype(query.dtype)
+            output, empty = output[:, 0] if value.ndim == 1 else output, local.partial.mass <= 0.0
+        elif head.ignores_queries and len(query) > 1:
+            # One answers for all.
+            output, empty = self._pooled(head, query[:1], value)
+            return Answer(np.repeat(output, len(query), axis=0), np.repeat(empty, len(query)))
+        else:
+            output, logsumexp = pool(query, key, value, head.score, **options)
+            empty = np.isneginf(logsumexp)
+        if empty.any():
+            instead = self._instead(head)
+            options["engine"] = engine_of_limits(options["engine"])
+            output[empty] = np.nan if instead is None else pool(query[empty], key, value, instead, **options).output
+        return Answer(output, empty)
+
+    def head_weights(self, head: Head, query: Array) -> Answer:
+        """Attention (Q, K) of one head at placed queries."""
+        rows, key = self.rows, self.rows.placed(head.transform)
+        options: dict[str, Any] = {"sample_weight": rows.sample_weight, "engine": self.run.engine}
+        if rows.have_gaps(query):
+            assert isinstance(head.score, Radial)
+            weights = weights_with_gaps(query, key, head.score, rows.part_of, **options).astype(query.dtype)
+            return Answer(weights, np.asarray(~weights.any(axis=1)))
+        weights = attention_weights(query, key, head.score, **options)
+        empty = np.asarray(~weights.any(axis=1))
+        if empty.any() and (instead := self._instead(head)) is not None:
+            options["engine"] = engine_of_limits(self.run.engine)
+            weights[empty] = attention_weights(query[empty], key, instead, **options)
+        return Answer(weights, empty)
+
+    def _effective(self, head: Head, query: Array) -> Answer:
+        weights, empty = self.head_weights(head, query)
+        if head.degree:
+            left = self.local(head, query, self.rows.columns)[2].fit.left
+            leaning = line_weights(weights, left, self.rows.placed(head.transform), query)
+            weights = np.where(empty[:, None], weights, leaning)
+        return Answer(weights, empty)
+
+    def local(self, head: Head, query: Array, value: Array) -> tuple[Array, Array, Local | GappyFit]:
+        """Outputs of a head at placed queries, the scale (P,) of the fits to value (K, P), and the fits in float64."""
+        rows, key = self.rows, self.rows.placed(head.transform)
+        options: dict[str, Any] = {"degree": head.degree, "ridge": head.ridge, "leaning": head.sloped}
+        options |= {"sample_weight": rows.sample_weight, **self.run.options}
+        assert isinstance(head.score, Radial)
+        if rows.have_gaps(query):
+            return pool_with_gaps(query, key, value, head.score, rows.part_of, **options)
+        return pool_local(query, key, value, head.score, **options)
+
+    def _instead(self, head: Head) -> Radial | None:
+        """The score that pools empty rows a second time; None: they have no answer."""
+        if self.empty == "nearest":
+            return Nearest(head.w)
+        return Gaussian(0.0) if self.empty == "prior" else None
+
+    # ---- for what judges it
+
+    def objectives(self) -> list[HeadObjective]:
+        """The leave-one-out objective of every head over the rows without gaps; raises ValueError if those are few."""
+        rows = self.rows.whole
+        counted = len(rows.key) if rows.sample_weight is None else int((rows.sample_weight > 0).sum())
+        repeats = rows.sample_weight is not None and counts_repetitions(rows.sample_weight)
+        if counted < 2 and not (counted and repeats and rows.sample_weight.max() > 1):  # type: ignore[union-attr]
+            whole = " without gaps" if len(rows.key) < len(self.rows.key) else ""
+            many = f"{counted} training row{'s' * (counted != 1)}{whole}"
+            raise ValueError(f"a diagnosis leaves rows out and needs two of them; this model has {many}")
+        first = self.heads[0]
+        if not isinstance(first.score, Radial):
+            raise ValueError("a score that is learned over an embedding has no bandwidth to judge")
+        objective = Objective.of(
+            rows.key,
+            rows.value,
+            kernel=first.score.kernel.name,
+            degree=first.degree,
+            classes=None if rows.classes is None else len(rows.classes),
+            sample_weight=rows.sample_weight,
+            engine=self.run.engine,
+            leaning=first.sloped,
+        )
+        return [HeadObjective(head, replace(objective, key=head.transform.keys(objective.key))) for head in self.heads]
+
+
+class HeadObjective(NamedTuple):
+    """A head, and how well it answers the training rows that are left out."""
+
+    head: Head
+    objective: Objective
+
+
+def line_weights(weights: Array, left: Array, key: Array, query: Array) -> Array:
+    """Effective weights (Q, K) of local lines, α_i·(left·(1, δ_i)), from weights (Q, K) and left (Q, 1 + d).
+
+    *Cost*: O(Q·K·d) time, a tile of differences.
+    """
+    out = weights.copy()
+    for rows in np.array_split(np.arange(len(query)), max(1, weights.size * query.shape[1] >> 22)):
+        # A line has no slope where an entry is missing.
+        delta = np.nan_to_num(key[None].astype(np.float64) - query[rows][:, None], nan=0.0)
+        # left·(1, δ) is 1 at the mean of δ: from there, no two large numbers cancel. What rounding leaves of the mean
+        # goes the second time.
+        for _ in range(2):
+            delta -= np.einsum("qk,qka->qa", weights[rows], delta)[:, None]
+        out[rows] *= 1.0 + np.einsum("qa,qka->qk", left[rows, 1:], delta)
+    return out
+
+
+def onehot(number: Array, classes: int) -> Array:
+    """One column per class (K, classes), 1 where a row is of it."""
+    columns = np.zeros((len(number), classes))
+    columns[np.arange(len(number)), number] = 1.0
+    return columns
+
+
+def _as(array: Array, dtype: Any) -> Array:
+    return array if array.dtype == dtype else array.astype(dtype)

@@ -1,0 +1,133 @@
+"""Attention pooling of arrays in memory: ``pool``, ``attention_weights`` and ``explain_plan``.
+
+The walk of the data, once down and once up: check (``problem``) → decide (``planner``) → compute
+(``engines``) → divide by the mass (``partial.finish``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from regard.core.bounds import excess
+from regard.core.problem import Problem, build, matrix
+from regard.core.scores import Score
+from regard.core.state import Finished, finish
+from regard.pooling.planner import Plan, plan
+from regard.pooling.runner import available_threads, run_at_once, run_moments, run_weights
+
+Array = NDArray[Any]
+
+
+class Pooled(NamedTuple):
+    """What ``pool`` returns."""
+
+    output: Array  # (Q, …)  Σ weight · value, one row per query
+    logsumexp: Array  # (Q,)  log Σ exp(score): how much attention there was; −inf where nobody may attend
+
+
+def pool(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    score: Score,
+    *,
+    mask: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+    exclude: tuple[ArrayLike, ArrayLike] | None = None,
+    engine: str = "auto",
+    tol: float | None = None,
+) -> Pooled:
+    """``regard.pool`` of arrays in memory."""
+    if engine == "auto" and mask is None and sample_weight is None and exclude is None:
+        # Small problems of the common kind take longer to be described than to be computed.
+        at_once = run_at_once(query, key, value, score, tol)
+        if at_once is not None:
+            return Pooled(*at_once)
+    queries, keys, columns = matrix("query", query), matrix("key", key), matrix("value", value)
+    problem = build(queries, keys, columns, score, mask=mask, sample_weight=sample_weight, exclude=exclude, tol=tol)
+    return told(_averages(problem, engine), queries, single=np.ndim(value) == 1)
+
+
+def told(finished: Finished, queries: Array, *, single: bool) -> Pooled:
+    """A finished state as ``pool`` returns it: in the queries' dtype, one axis where the values had one."""
+    dtype = queries.dtype if queries.dtype.kind == "f" else np.dtype(np.float64)
+    limits, height = np.finfo(dtype), finished.logsumexp
+    logsumexp = np.where(np.isneginf(height), -np.inf, np.clip(height, limits.min, limits.max))
+    return Pooled((finished.output[:, 0] if single else finished.output).astype(dtype), logsumexp.astype(dtype))
+
+
+def attention_weights(
+    query: ArrayLike,
+    key: ArrayLike,
+    score: Score,
+    *,
+    mask: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+    exclude: tuple[ArrayLike, ArrayLike] | None = None,
+    engine: str = "auto",
+) -> Array:
+    """The weights themselves, (Q, K): not negative, each row sums to 1.
+
+    weights[q, k] = softmax_k(score(query[q], key[k]) + log sample_weight[k]); parameters as in ``pool``.
+
+    *Empty rows*: all zero. *Cost*: O(Q·K·d) time and, since you ask for it, O(Q·K) memory.
+
+    >>> from regard.scores import Gaussian
+    >>> attention_weights([0.0], [-1.0, 1.0], Gaussian()).tolist()
+    [[0.5, 0.5]]
+    """
+    queries, keys = matrix("query", query), matrix("key", key)
+    no_columns = np.empty((keys.shape[0], 0), np.float32)
+    problem = build(queries, keys, no_columns, score, mask=mask, sample_weight=sample_weight, exclude=exclude)
+    dtype = queries.dtype if queries.dtype.kind == "f" else np.dtype(np.float64)
+    weights = run_weights(problem, engine).astype(dtype, copy=False)
+    if problem.kept is None:
+        return weights
+    out = np.zeros((queries.shape[0], keys.shape[0]), dtype)
+    out[:, problem.kept] = weights
+    return out
+
+
+def explain_plan(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    score: Score,
+    *,
+    mask: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+    exclude: tuple[ArrayLike, ArrayLike] | None = None,
+    engine: str = "auto",
+    tol: float | None = None,
+) -> Plan:
+    """``regard.explain_plan`` of arrays in memory."""
+    problem = build(
+        matrix("query", query),
+        matrix("key", key),
+        matrix("value", value),
+        score,
+        mask=mask,
+        sample_weight=sample_weight,
+        exclude=exclude,
+        tol=tol,
+    )
+    return plan(problem.sketch(), engine, available_threads())
+
+
+def _averages(problem: Problem, engine: str) -> Finished:
+    """Normalised moments of degree 0, inside the hull of the columns."""
+    power = excess(problem.column_bounds.size, len(problem.columns), problem.columns.dtype)
+    if power.any():
+        # Divided by powers of two, each column by its own, so that no sum overflows.
+        problem = replace(problem, columns=np.ldexp(problem.columns, -power))
+    partial, limit = run_moments(problem, engine)
+    output, logsumexp = finish(partial)
+    # ``pool`` clips what the limit stands for to the lowest number of its dtype.
+    logsumexp = np.where(limit, np.finfo(np.float64).min, logsumexp + problem.weight_shift)
+    inside = np.clip(output, *problem.column_bounds)
+    output = np.where((logsumexp > -np.inf)[:, None], inside, output)
+    return Finished(np.ldexp(output, power) if power.any() else output, logsumexp)

@@ -1,0 +1,223 @@
+"""Local means and lines of a Problem, and their gradients: the engines' two verbs with ``lines`` in between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from regard.core.arrays import as_numpy, like
+from regard.core.lines import Central, LocalAdjoint, LocalFit, central, line, local_adjoint, local_fit
+from regard.core.problem import Adjoint, Gradients, Problem, build, split_moments
+from regard.core.scores import Radial
+from regard.core.state import Partial, merge
+from regard.pooling.planner import engine_of_limits
+from regard.pooling.runner import run_moments, run_pullback
+
+if TYPE_CHECKING:
+    from regard.engines.cpu.kept import Kept
+
+Array = NDArray[Any]
+
+# Roundings that a line may move its answer by before it is looked at again, and columns of products held at once then.
+ROUNDINGS, COLUMNS = 1e3, 16
+
+
+class LocalGradients(NamedTuple):
+    """Gradients of what is answered; None where not asked for."""
+
+    w: Array | None
+    query: Array | None  # (Q, d)
+    log_ridge: float
+
+
+@dataclass(frozen=True, eq=False)
+class Local:
+    """Fits of one Problem, and what their gradients need."""
+
+    problem: Problem
+    ridge: float
+    engine: str
+    partial: Partial
+    fit: LocalFit
+    settled: Array  # (Q,)  queries whose answer does not move with w: nobody in reach, or a limit
+    kept: Kept | None = None  # what computed the moments, if no engine did
+    leaning: Array | None = None  # (d,) boolean: features that lines have slopes in; None: all
+
+    def gradients(self, grad_output: Array, want: frozenset[str], leverage: Array | None = None) -> LocalGradients:
+        """Gradients of Σ grad_output·output, and of Σ leverage·left₀/mass if given, w.r.t. ``want`` ⊆ {w, query}.
+
+        grad_output is (Q, P); rows that are settled count as zero. Scores are radial. left₀/mass is what a row among
+        its own keys, at score 0, weighs in its own answer; its gradient is for ridge = 0.
+        """
+        back = self.adjoint(grad_output)
+        adjoint, score = back.adjoint, self.problem.score
+        assert isinstance(score, Radial)
+        if leverage is not None:
+            own = np.where(self.settled, 0.0, leverage * np.exp(-self.partial.peak) / _positive(self.partial.mass))
+            adjoint = adjoint._replace(right=adjoint.right + like(own[:, None], self.fit.left) * self.fit.left)
+        found = self.pull(adjoint, want)
+        w = None if found.w is None else found.w + like_w(back.w, score.w)
+        query = None if found.query is None else found.query + back.query
+        return LocalGradients(w, query, back.log_ridge)
+
+    def adjoint(self, grad_output: Array) -> LocalAdjoint:
+        """What the gradient of Σ grad_output·output asks of the scores, and what reaches w by other ways."""
+        score, width = self.problem.score, self.problem.key.shape[1]
+        assert isinstance(score, Radial)
+        W = score.w if score.w.ndim == 2 else np.diag(np.broadcast_to(score.w, width))
+        grad = np.where(self.settled[:, None], 0.0, grad_output)
+        if self.leaning is None:
+            return local_adjoint(self.fit, grad, W, self.ridge)
+        found = local_adjoint(self.fit, grad, W * self.leaning[:, None], self.ridge)
+        return found._replace(w=found.w * self.leaning[:, None])
+
+    def pull(self, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
+        """The pullback of the queries that are not settled: a limit's peak is no score to compare with."""
+        if self.kept is not None:
+            assert isinstance(self.problem.score, Radial)
+            return Gradients(w=self.kept.pullback(self.problem.score.w, self.partial, adjoint))
+        return pull_scores(self.problem, self.engine, self.partial, self.settled, adjoint, want)
+
+
+def pull_scores(
+    problem: Problem, engine: str, partial: Partial, settled: Array, adjoint: Adjoint, want: frozenset[str]
+) -> Gradients:
+    """Gradients through the scores of the queries that are not settled (Q,); those of the others are 0."""
+    if not settled.any():
+        return run_pullback(problem, engine, partial, adjoint, want)
+    rows = np.flatnonzero(~settled)
+    if not rows.size:
+        nothing = {"w": np.zeros_like(problem.score.w), "query": np.zeros(problem.query.shape)}  # type: ignore[attr-defined]
+        return Gradients(**{name: nothing[name] for name in want})
+    some = Partial(partial.peak[rows], partial.mass[rows], partial.moments[rows], partial.hard)
+    found = run_pullback(problem.take(rows), engine, some, adjoint.take(rows), want)
+    if found.query is None:
+        return found
+    query = np.zeros(problem.query.shape)
+    query[rows] = found.query
+    return found._replace(query=query)
+
+
+def fit_local(
+    problem: Problem,
+    degree: int = 0,
+    ridge: float = 0.0,
+    engine: str = "auto",
+    own: Partial | None = None,
+    kept: Kept | None = None,
+    leaning: Array | None = None,
+) -> Local:
+    """Local means (degree 0) or lines (degree 1) of every query of a problem; its score is radial.
+
+    ``own`` is merged into the moments: what the query adds to its own keys. ``kept``, if given, computes them instead
+    of an engine, and gradients are of w only. ``leaning`` (d,): features that lines have slopes in; None: all.
+
+    *Empty rows*: output 0, settled. *Cost*: O(Q·K·(d + P)), at degree 1 O(Q·K·d·(d + P)); memory O(Q·d·(d + P)).
+    """
+    score = problem.score
+    assert isinstance(score, Radial)
+    problem = replace(problem, degree=2 * degree)
+    if kept is None:
+        partial, limit = run_moments(problem, engine)
+    else:
+        partial, limit = kept.moments(score.w), np.zeros(len(problem.query), bool)
+    if own is not None:
+        partial = merge(partial._replace(moments=as_numpy(partial.moments)), own)
+    columns, width = problem.columns.shape[1], problem.key.shape[1]
+    fit = local_fit(partial, columns, width, degree, score.w, ridge, leaning)
+    return Local(problem, ridge, engine, partial, fit, limit | (partial.mass <= 0.0), kept, leaning)
+
+
+def pool_local(
+    query: Array,
+    key: Array,
+    value: Array,
+    score: Radial,
+    *,
+    degree: int = 0,
+    ridge: float = 0.0,
+    sample_weight: ArrayLike | None = None,
+    engine: str = "auto",
+    tol: float | None = None,
+    leaning: Array | None = None,
+) -> tuple[Array, Array, Local]:
+    """Outputs (Q, P) of local means or lines in the units of value (K, P), a scale (P,), and the fits, in float64.
+
+    Fits are of values centred and divided by the scale: lines cancel badly under offsets. *Empty rows*: output 0.
+    """
+    query, key, value = (np.asarray(part, np.float64) for part in (query, key, value))
+    centre, scale = centre_and_scale(value, sample_weight)
+    problem = build(query, key, (value - centre) / scale, score, sample_weight=sample_weight, tol=tol)
+    local = _looked_at_again(fit_local(problem, degree, ridge, engine, leaning=leaning))
+    return np.where(local.partial.mass[:, None] > 0.0, centre + scale * local.fit.output, 0.0), scale, local
+
+
+def _looked_at_again(local: Local) -> Local:
+    """Lines that reach far beyond the keys they lie through once more, from moments about the middle of all keys.
+
+    C = M[δδᵀ] − δ̄δ̄ᵀ keeps few digits of δδᵀ there. *Cost*: of those queries O(K·d·(d + P)), in blocks of columns.
+    """
+    fit, problem = local.fit, local.problem
+    if not problem.degree or local.engine == "fused" or not isinstance(fit.mean, np.ndarray):
+        return local
+    key, middle = problem.key, problem.key.mean(axis=0)
+    variance = np.diagonal(fit.spread, axis1=1, axis2=2)
+    reach = np.abs(fit.slope).max(axis=1, initial=0.0) * np.abs(fit.mean)  # (Q, d), of answers of size 1
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        now, then = (
+            np.where(variance > 0.0, part**2 * reach / variance, 0.0).max(axis=1, initial=0.0)
+            for part in (fit.mean, problem.query + fit.mean - middle)
+        )
+    rows = np.flatnonzero((now > ROUNDINGS) & (then < 0.1 * now) & ~local.settled)
+    if not rows.size:
+        return local
+    unit = np.ldexp(1.0, np.frexp(np.abs(key - middle).max(axis=0))[1])
+    means = _means_about(problem.take(rows), (key - middle) / unit, local.engine)
+    about = central(split_moments(means, problem.columns.shape[1], key.shape[1], 2))
+    mean, square = about.mean * unit - (problem.query[rows] - middle), fit.mean[rows] ** 2 + variance[rows]
+    moved = Central(about.value, mean, square, about.spread * unit[:, None] * unit, about.cross * unit)
+    found = line(moved, problem.score.w, local.ridge, local.leaning)  # type: ignore[attr-defined]
+    for whole, part in zip(fit, found, strict=True):
+        whole[rows] = part
+    return local
+
+
+def _means_about(problem: Problem, x: Array, engine: str) -> Array:
+    """Means of (v, x, v·x, x·x) under the weights of every query, as the moments of degree 2 are laid out."""
+    columns, width = problem.columns.shape[1], x.shape[1]
+    factors = np.column_stack([np.ones(len(x)), problem.columns, x])
+    v, at = 1 + np.arange(columns), 1 + columns + np.arange(width)
+    left = np.concatenate([v, at, np.repeat(v, width), at[np.triu_indices(width)[0]]])
+    right = np.concatenate([np.zeros(columns + width, int), np.tile(at, columns), at[np.triu_indices(width)[1]]])
+    means = []
+    for start in range(0, len(left), COLUMNS):
+        block = slice(start, start + COLUMNS)
+        products = factors[:, left[block]] * factors[:, right[block]]
+        exact = replace(problem, columns=products, degree=0, tol=0.0)
+        partial = run_moments(exact, engine_of_limits(engine)).partial
+        means.append(partial.moments / partial.mass[:, None])
+    return np.concatenate(means, axis=1)
+
+
+def centre_and_scale(value: Array, sample_weight: ArrayLike | None = None) -> tuple[Array, Array]:
+    """Weighted mean of every column (P,), and the largest distance from it, 1 where all are equal."""
+    share = np.full(len(value), 1.0) if sample_weight is None else np.asarray(sample_weight, np.float64)
+    share = share / share.max()
+    centre = share / share.sum() @ value
+    largest = np.abs(value[share > 0.0] - centre).max(axis=0, initial=0.0)
+    return centre, np.where(largest > 0.0, largest, 1.0)
+
+
+def _positive(mass: Array) -> Array:
+    return np.where(mass > 0.0, mass, 1.0)
+
+
+def like_w(grad: Array, w: Array) -> Array:
+    """The gradient of a matrix (d, r), or of what stands on its diagonal."""
+    if w.ndim == 2:
+        return grad
+    diagonal = np.diagonal(grad)
+    return np.asarray(diagonal if w.ndim == 1 else diagonal.sum())

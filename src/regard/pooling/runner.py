@@ -1,0 +1,189 @@
+"""Run a plan: each step on the queries that the one before could not vouch for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard import engines
+from regard.core.arrays import as_numpy, is_tensor
+from regard.core.plan import Step
+from regard.core.problem import Adjoint, Gradients, Problem, Sketch, moment_count
+from regard.core.scores import Gaussian
+from regard.core.state import Partial, empty
+from regard.engines import dask as elsewhere
+from regard.engines.costs import estimate
+from regard.engines.cpu.reference import averages as few_averages
+from regard.pooling.planner import SMALL, plan, step_at_once
+
+if TYPE_CHECKING:
+    from regard.engines.cpu.few import Few
+    from regard.engines.cpu.kept import Kept
+    from regard.engines.cpu.sweep import Sweep
+
+Array = NDArray[Any]
+
+# Seeing all pairs once for a value and its slope is as good as seeing this share of them for one after the other.
+SWEPT = 5.0
+# What programs work in, in the machine's own order of bytes.
+REALS = (np.dtype(np.float64), np.dtype(np.float32))
+
+
+class Ran(NamedTuple):
+    """Attention moments of every query, and which queries are so far away that a limit answered for them."""
+
+    partial: Partial
+    limit: Array  # (Q,) boolean
+
+
+def run_at_once(query: Any, key: Any, value: Any, score: Any, tol: Any) -> tuple[Array, Array] | None:
+    """Output and logsumexp of a plain Gaussian mean, where all of its pairs are done at once: few, or by tiled.
+
+    None: the arguments are others than bare arrays of one dtype that fit together and a Gaussian score of them, or
+    their numbers need a closer look. Then ``run_moments`` answers, after the usual checks.
+    """
+    if not (type(query) is type(key) is type(value) is np.ndarray and type(score) is Gaussian):
+        return None
+    dtype, w, shape = query.dtype, score.w, value.shape
+    if dtype not in REALS or key.dtype != dtype or value.dtype != dtype or is_tensor(w):
+        return None
+    query, key, value = (array[:, None] if array.ndim == 1 else array for array in (query, key, value))
+    if not query.ndim == key.ndim == 2 or value.shape != (key.shape[0], 1):
+        return None
+    width = key.shape[1]
+    if query.shape[1] != width or w.shape not in ((), (width,)):
+        return None
+    if not (tol is None or (isinstance(tol, int | float) and 0 <= tol < 1)):
+        return None
+    if 0 < query.shape[0] * key.shape[0] <= SMALL:
+        found = few_averages(query, key, value, w) if dtype == np.float64 and width else None
+    else:
+        step = _step_at_once(query.shape[0], key.shape[0], width, dtype)
+        if step is None:
+            return None
+        from regard.engines.cpu.at_once import averages
+
+        found = averages(query, key, value, score, step)
+    if found is None:
+        return None
+    output, logsumexp = found
+    return output.reshape(-1, *shape[1:]).astype(dtype, copy=False), logsumexp.astype(dtype, copy=False)
+
+
+def _step_at_once(queries: int, keys: int, width: int, dtype: np.dtype[Any]) -> Step | None:
+    """For a plain Gaussian mean sizes alone decide, and small calls come in thousands."""
+    step = _sized_step(queries, keys, width, dtype)
+    return step if step is None or queries <= step.query_tile else replace(step, threads=available_threads())
+
+
+@lru_cache
+def _sized_step(queries: int, keys: int, width: int, dtype: np.dtype[Any]) -> Step | None:
+    return step_at_once(Sketch(queries, keys, width, 1, dtype, Gaussian()), 1)
+
+
+def run_moments(problem: Problem, engine: str) -> Ran:
+    """Moments by the plan for this problem; *cost* as the engine's."""
+    queries = problem.query.shape[0]
+    limit = np.zeros(queries, bool)
+    first, *others = plan(problem.sketch(), engine, available_threads()).steps
+    if not queries or not problem.key.shape[0]:
+        return Ran(empty(queries, moment_count(problem.columns.shape[1], problem.key.shape[1], problem.degree)), limit)
+    if first.engine == "dask":
+        return Ran(*elsewhere.moments(problem, first, run_moments))
+    whole, uncertified = engines.load(first.engine).moments(problem, first)
+    rows = None if uncertified is None else np.flatnonzero(uncertified)
+    for step in others:
+        if rows is None or not rows.size:
+            break
+        partial, uncertified = engines.load(step.engine).moments(replace(problem.take(rows), score=step.score), step)
+        # Scores below every finite number: the lowest one stands for them.
+        limit[rows], whole = True, whole._replace(moments=as_numpy(whole.moments))
+        whole.peak[rows], whole.mass[rows] = np.finfo(np.float64).min, partial.mass
+        whole.moments[rows] = partial.moments
+        rows = None if uncertified is None else rows[uncertified]
+    return Ran(whole, limit)
+
+
+def run_pullback(problem: Problem, engine: str, partial: Partial, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
+    """Gradients through the scores by the plan's first step; ``partial`` is what ``run_moments`` returned."""
+    step = plan(problem.sketch(), engine, available_threads()).steps[0]
+    if step.engine == "dask" and len(problem.query):
+        return elsewhere.pullback(problem, step, partial, adjoint, want, run_pullback)
+    return engines.load(step.engine).pullback(problem, step, partial, adjoint, want)
+
+
+def run_weights(problem: Problem, engine: str) -> Array:
+    """Weights (Q, K) by the plan for this problem."""
+    out = np.zeros((problem.query.shape[0], problem.key.shape[0]))
+    steps = plan(problem.sketch(), engine, available_threads()).steps
+    if engine == "auto" and steps[0].engine != "reference":
+        # All pairs are wanted: nothing is to be gained by avoiding some.
+        steps = plan(problem.sketch(), "tiled", available_threads()).steps
+    if not out.size:
+        return out
+    if steps[0].engine == "dask":
+        return elsewhere.weights(problem, steps[0], run_weights)
+    rows = np.arange(out.shape[0])
+    for step in steps:
+        part = replace(problem.take(rows), score=step.score)
+        out[rows], uncertified = engines.load(step.engine).weights(part, step)
+        rows = rows[uncertified] if uncertified is not None else rows[:0]
+        if not rows.size:
+            break
+    return out
+
+
+def run_sweep(problem: Problem, engine: str, own: Array, staying: Array | None = None) -> Sweep | Few | None:
+    """The means of this problem at any w, laid out once, where that is how the plan would compute them anyway.
+
+    ``own`` (Q,) are the queries' own values, ``staying`` (Q,) masses of copies of theirs that are not among the keys.
+    None: ask ``run_moments`` and ``run_pullback`` at every w; so does whoever names the reference engine.
+    """
+    sketch = problem.sketch()
+    step = plan(sketch, engine, available_threads()).steps[0]
+    if step.engine == "reference" and engine == "auto":
+        from regard.engines.cpu.few import few
+
+        return few(problem, own, staying)
+    if step.engine == "pruned" and engine == "auto" and estimate(sketch, "tiled") <= SWEPT * estimate(sketch, "pruned"):
+        step = plan(sketch, "tiled", available_threads()).steps[0]
+    if step.engine != "tiled":
+        return None
+    from regard.engines.cpu.sweep import sweep
+
+    return sweep(problem, own, step)
+
+
+def run_kept(problem: Problem, engine: str) -> Kept | None:
+    """The moments of this problem at any w, laid out once, where rows are few and no engine is named."""
+    if engine != "auto":
+        return None
+    from regard.engines.cpu.kept import kept
+
+    return kept(problem)
+
+
+@contextmanager
+def small_matrices() -> Iterator[None]:
+    """Keep BLAS to one thread: on the small matrices of a search, waking others costs more than they bring."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1, "blas"):
+        yield
+
+
+def available_threads() -> int:
+    """Cores this process may use, fewer if NUMBA_NUM_THREADS or OMP_NUM_THREADS says so (joblib sets both)."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for name in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS"):
+        limit = os.environ.get(name, "")
+        if limit.isdigit() and int(limit) > 0:
+            cores = min(cores, int(limit))
+    return cores

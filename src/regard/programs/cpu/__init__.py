@@ -1,0 +1,1 @@
+"""Programs compiled by numba for the CPU."""

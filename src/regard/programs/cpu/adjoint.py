@@ -1,0 +1,154 @@
+"""The adjoint stage: recompute each tile and stream one scalar per pair, the cotangent of its score.
+
+cotangent = weight·((left·x)·(value·v − right·x) + plain·x), x = (1, δ), δ = key − query. ``pull_queries`` sums over
+keys (for w and the queries). ``pull_keys`` sums over queries (for the keys and the values) and sees the roles
+exchanged: keys along the lanes, queries down the tile; so no two threads ever share a sum. Radial sums are raw, Σ c·δ
+and Σ c·δδᵀ with c = cotangent · d log K/d(u²); the engines apply the chain rule through w.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from regard.programs.cpu.averages import lower
+from regard.programs.cpu.compiled import program
+from regard.programs.cpu.lanes import widest_lanes
+from regard.programs.cpu.pairs import ADDITIVE, DOT, GAUSSIAN, fill, slope, squares
+from regard.programs.cpu.tiles import (
+    add_affine,
+    add_affine_of_keys,
+    expand,
+    lean,
+    multiply,
+    pull_hidden,
+    reduce,
+    reduce_differences,
+    reduce_squares,
+)
+
+
+@program
+def pull_queries(pairs, columns, left, value, right, plain, start, stop, tile_keys, near, peak, grad_w, grad_query):
+    """Add the raw sums over keys for the blocks start … stop.
+
+    columns (K, P); left, right, plain (blocks, 1 or 1 + d, lanes), left and plain divided by the mass, plain without
+    rows where there is none; value (blocks, P, lanes); right with its sign turned; grad_w (d, d) Σ c·δδᵀ (only its
+    diagonal unless w is a matrix), or (1, h) for ADDITIVE; grad_query (blocks, d or h, 2, lanes), or (blocks, 0, 2,
+    lanes) where a radial score's is not wanted; near (stop − start, tiles): the tiles each block sees, all if empty.
+    """
+    lanes = peak.shape[1]
+    shape = (tile_keys, lanes)
+    tile, a, b = np.empty(shape, pairs.keys.dtype), np.empty(shape, pairs.keys.dtype), np.empty(shape, pairs.keys.dtype)
+    for j0 in range(0, pairs.keys.shape[0], tile_keys):
+        n = min(tile_keys, pairs.keys.shape[0] - j0)
+        for block in range(start, stop):
+            if near.size and not near[block - start, j0 // tile_keys]:
+                continue
+            _weights(pairs, block, j0, n, peak[block], tile)
+            _clear(a, n)
+            add_affine(left[block], pairs.queries, block, pairs.keys, j0, n, a)
+            expand(value[block], columns, j0, n, b)
+            add_affine(right[block], pairs.queries, block, pairs.keys, j0, n, b)
+            _times(a, b, n)
+            if plain.shape[1]:
+                add_affine(plain[block], pairs.queries, block, pairs.keys, j0, n, a)
+            _times(tile, a, n)
+            _pull_scores(pairs, block, j0, n, tile, a, grad_w, grad_query[block])
+
+
+@program
+def pull_keys(
+    pairs, share, columns, left, value, right, plain, start, stop, tile_keys, near, peak, grad_key, grad_value
+):
+    """Add the raw sums over queries for the blocks start … stop of keys.
+
+    In ``pairs`` the roles are exchanged. share (Q,) = 1/mass; columns (blocks, P, lanes); left, right, plain (Q, 1 or
+    1 + d) for −δ, right with its sign turned, plain without columns where there is none; value (Q, P); grad_key
+    (blocks, d or h, 2, lanes), for −δ; grad_value (blocks, P, 2, lanes).
+    """
+    lanes = peak.shape[1]
+    shape = (tile_keys, lanes)
+    tile, a, b = np.empty(shape, pairs.keys.dtype), np.empty(shape, pairs.keys.dtype), np.empty(shape, pairs.keys.dtype)
+    unwanted = np.empty((0, 0))
+    for i0 in range(0, pairs.keys.shape[0], tile_keys):
+        n = min(tile_keys, pairs.keys.shape[0] - i0)
+        for block in range(start, stop):
+            if near.size and not near[block - start, i0 // tile_keys]:
+                continue
+            _weights(pairs, block, i0, n, peak[block], tile)
+            multiply(tile, n, share, i0)
+            _clear(a, n)
+            add_affine_of_keys(left, pairs.queries, block, pairs.keys, i0, n, a)
+            expand(columns[block], value, i0, n, b)
+            add_affine_of_keys(right, pairs.queries, block, pairs.keys, i0, n, b)
+            _times(b, a, n)
+            if plain.shape[1]:
+                add_affine_of_keys(plain, pairs.queries, block, pairs.keys, i0, n, b)
+            _times(a, tile, n)
+            reduce(a, n, value, i0, grad_value[block])
+            _times(tile, b, n)
+            _pull_scores(pairs, block, i0, n, tile, a, unwanted, grad_key[block])
+
+
+@program
+def _weights(pairs, block, j0, n, peak, tile):
+    fill(pairs, block, j0, n, tile)
+    if not pairs.direct:
+        lower(pairs, tile, j0, n, peak)
+
+
+@program
+def _pull_scores(pairs, block, j0, n, tile, spare, grad_w, grad_row):
+    """From the cotangents of the scores to the raw sums for one block."""
+    d, lanes = pairs.queries.shape[1], tile.shape[1]
+    if pairs.hard:
+        return
+    if pairs.form == DOT:
+        reduce(tile, n, pairs.keys, j0, grad_row)
+        return
+    if pairs.form == ADDITIVE:
+        sums = np.empty((2, 2, lanes))
+        for h in range(d):
+            sums[:] = 0.0
+            pull_hidden(pairs.queries, block, pairs.keys, j0, n, pairs.w, h, pairs.cap, pairs.log2e, tile, sums)
+            for i in range(lanes):
+                grad_row[h, 0, i] += pairs.w[h] * (sums[0, 0, i] + sums[0, 1, i])
+                if grad_w.size:
+                    grad_w[0, h] += sums[1, 0, i] + sums[1, 1, i]
+        return
+    size = n * lanes
+    if pairs.code != GAUSSIAN:
+        squares(pairs, block, j0, n, spare)
+    slope(pairs.code, tile.reshape(tile.size)[:size], spare.reshape(spare.size)[:size])
+    top = np.int64(0)  # a bare 0 would be a type of its own and compile the callee once more
+    if grad_row.size:
+        reduce_differences(tile, pairs.queries, block, pairs.keys, j0, n, top, d, top, grad_row)
+    if not grad_w.size:
+        return
+    sums = np.zeros((d, 2, lanes))
+    if not pairs.metric.size:
+        reduce_squares(tile, pairs.queries, block, pairs.keys, j0, n, sums)
+        for f in range(d):
+            grad_w[f, f] += sums[f].sum()
+        return
+    for f in range(d):
+        lean(tile, pairs.queries, block, pairs.keys, j0, n, f, spare)
+        sums[:] = 0.0
+        reduce_differences(spare, pairs.queries, block, pairs.keys, j0, n, f, d, top, sums)
+        for g in range(f, d):
+            grad_w[f, g] += sums[g - f].sum()
+
+
+@program
+def _clear(tile, n):
+    for j in range(n):
+        for i in range(tile.shape[1]):
+            tile[j, i] = tile.dtype.type(0)
+
+
+@program
+def _times(tile, a, n):
+    widest_lanes()
+    x, y = tile.reshape(tile.size), a.reshape(a.size)
+    for j in range(n * tile.shape[1]):
+        x[j] *= y[j]

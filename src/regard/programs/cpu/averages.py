@@ -1,0 +1,101 @@
+"""The reduce stage: attention moments of any degree, tile by tile. Also the weights themselves.
+
+One pass over the keys with a running peak: when a tile raises it, what was summed so far shrinks by exp(old − new).
+Within a tile sums are in the working precision, across tiles in float64 with their rounding errors.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from regard.programs.cpu.compiled import program
+from regard.programs.cpu.pairs import fill
+from regard.programs.cpu.tiles import decays, lean, multiply, reduce, reduce_differences, ties, tops
+
+
+@program
+def average_blocks(pairs, columns, degree, start, stop, first, last, tile_keys, near, peak, sums):
+    """Add to peak and sums what the keys first … last give to the blocks start … stop.
+
+    peak (blocks, lanes); sums (blocks, M, 2, lanes), where M goes on as in ``regard.core.problem``; columns (K, 1 + P),
+    the first of ones, for the mass; near (stop − start, tiles) says which tiles each block sees, all of them if empty.
+    """
+    tile = np.empty((tile_keys, peak.shape[1]), pairs.keys.dtype)
+    spare = np.empty((tile_keys if degree > 0 else 0, peak.shape[1]), pairs.keys.dtype)
+    for j0 in range(first, last, tile_keys):
+        n = min(tile_keys, last - j0)
+        for b in range(start, stop):
+            if near.size and not near[b - start, (j0 - first) // tile_keys]:
+                continue
+            fill(pairs, b, j0, n, tile)
+            if not pairs.direct:
+                raise_peak(pairs, tile, n, peak[b], sums[b])
+                lower(pairs, tile, j0, n, peak[b])
+            reduce(tile, n, columns, j0, sums[b])
+            if degree > 0:
+                _products(pairs, columns, degree, b, j0, n, tile, spare, sums[b])
+
+
+@program
+def weight_blocks(pairs, start, stop, tile_keys, peak, mass, out):
+    """out (Q, K) = attention weights of the blocks start … stop, given their peak and mass (blocks, lanes)."""
+    tile = np.empty((tile_keys, peak.shape[1]), pairs.keys.dtype)
+    lanes, keys = peak.shape[1], pairs.keys.shape[0]
+    for b in range(start, stop):
+        for j0 in range(0, keys, tile_keys):
+            n = min(tile_keys, keys - j0)
+            fill(pairs, b, j0, n, tile)
+            if not pairs.direct:
+                lower(pairs, tile, j0, n, peak[b])
+            for i in range(min(lanes, pairs.rows - b * lanes)):
+                share = 1.0 / mass[b, i] if mass[b, i] > 0.0 else 0.0
+                for j in range(n):
+                    out[b * lanes + i, j0 + j] = tile[j, i] * share
+
+
+@program
+def raise_peak(pairs, tile, n, peak, sums):
+    """Let the peak follow the tile's best scores, and shrink what was summed before."""
+    top = peak.copy()
+    tops(tile, n, top)
+    for i in range(peak.size):
+        if top[i] > peak[i]:
+            keep = 0.0 if pairs.hard else math.exp(np.float64(peak[i]) - np.float64(top[i]))
+            for m in range(sums.shape[0]):
+                sums[m, 0, i] *= keep
+                sums[m, 1, i] *= keep
+            peak[i] = top[i]
+
+
+@program
+def lower(pairs, tile, j0, n, peak):
+    """Scores → weights relative to the peak, in place."""
+    if pairs.hard:
+        ties(tile, n, peak)
+        if pairs.key_scale.size:
+            multiply(tile, n, pairs.key_scale, j0)
+    else:
+        decays(tile, n, peak, pairs.cap, pairs.log2e)
+
+
+@program
+def _products(pairs, columns, degree, b, j0, n, tile, spare, sums):
+    """Moments with δ = key − query: Σ e·δ_a, Σ e·v_p·δ_a and, at degree 2, Σ e·δ_a·δ_b for a ≤ b."""
+    d, values = pairs.keys.shape[1], columns.shape[1] - 1
+    lanes = tile.shape[1]
+    at_values, at_squares = 1 + values + d, 1 + values + d + values * d
+    partial = np.empty((1 + values, 2, lanes))
+    for a in range(d):
+        lean(tile, pairs.queries, b, pairs.keys, j0, n, a, spare)  # e·δ_a
+        partial[:] = 0.0
+        reduce(spare, n, columns, j0, partial)
+        for i in range(lanes):
+            sums[1 + values + a, 0, i] += partial[0, 0, i] + partial[0, 1, i]
+        for p in range(values):
+            for i in range(lanes):
+                sums[at_values + p * d + a, 0, i] += partial[1 + p, 0, i] + partial[1 + p, 1, i]
+        if degree > 1:
+            reduce_differences(spare, pairs.queries, b, pairs.keys, j0, n, a, d, at_squares, sums)
+            at_squares += d - a

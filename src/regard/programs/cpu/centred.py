@@ -1,0 +1,218 @@
+"""Sums of degree 2 about the centres of tiles, for searches: half the digits, a tenth of the time.
+
+Products of differences are made once per tile of keys, k' = key − centre, and not once per pair; each query then moves
+the sums of a tile from the centre to itself, in float64: Σe·δδᵀ = Σe·k'k'ᵀ + c·Σe·k'ᵀ + Σe·k'·cᵀ + c·cᵀ·Σe with
+c = centre − query. What cancels there is small where tiles are, as in the order of a kd-tree.
+
+The score is −½‖q − k‖²: whoever has a w projects by it first. Labels exclude, weights shift scores; there is no mask.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba.core import cgutils
+
+from regard.programs.cpu.averages import raise_peak
+from regard.programs.cpu.compiled import program
+from regard.programs.cpu.lanes import Block, block_program
+from regard.programs.cpu.tiles import decays, exclude, reduce, shift
+
+
+@program
+def centred_blocks(pairs, columns, start, stop, first, last, tile_keys, near, peak, sums):
+    """As ``average_blocks`` at degree 2."""
+    lanes, d, values = peak.shape[1], pairs.keys.shape[1], columns.shape[1] - 1
+    tile = np.empty((tile_keys, lanes), pairs.keys.dtype)
+    phi, centre = np.empty((tile_keys, sums.shape[1]), pairs.keys.dtype), np.empty(d)
+    about, step = np.empty((sums.shape[1], 2, lanes)), np.empty((d, lanes))
+    for j0 in range(first, last, tile_keys):
+        n = min(tile_keys, last - j0)
+        known = False
+        for b in range(start, stop):
+            if near.size and not near[b - start, (j0 - first) // tile_keys]:
+                continue
+            if not known:
+                _products(pairs.keys, columns, j0, n, centre, phi)
+                known = True
+            _scores(pairs, b, j0, n, tile)
+            raise_peak(pairs, tile, n, peak[b], sums[b])
+            decays(tile, n, peak[b], pairs.cap, pairs.log2e)
+            about[:] = 0.0
+            reduce(tile, n, phi, np.int64(0), about)
+            _steps(pairs.queries[b], centre, step)
+            _move(step, values, about, sums[b])
+
+
+@program
+def pull_centred(pairs, columns, left, value, right, plain, start, stop, tile_keys, near, peak, grad_w):
+    """As ``pull_queries`` for w alone: grad_w (d, d) gets the upper triangle of Σ c·δδᵀ."""
+    lanes, d, values = peak.shape[1], pairs.keys.shape[1], columns.shape[1]
+    tile = np.empty((tile_keys, lanes), pairs.keys.dtype)
+    count = 1 + d + d * (d + 1) // 2
+    ones = np.ones((pairs.keys.shape[0], 1), pairs.keys.dtype)
+    phi, centre = np.empty((tile_keys, count), pairs.keys.dtype), np.empty(d)
+    about, step, sums = np.empty((count, 2, lanes)), np.empty((d, lanes)), np.zeros((count, 2, lanes))
+    lines = np.zeros((3, 1 + d, lanes), pairs.keys.dtype)
+    for j0 in range(0, pairs.keys.shape[0], tile_keys):
+        n = min(tile_keys, pairs.keys.shape[0] - j0)
+        known = False
+        for b in range(start, stop):
+            if near.size and not near[b - start, j0 // tile_keys]:
+                continue
+            if not known:
+                _products(pairs.keys, ones, j0, n, centre, phi)
+                known = True
+            _scores(pairs, b, j0, n, tile)
+            decays(tile, n, peak[b], pairs.cap, pairs.log2e)
+            _steps(pairs.queries[b], centre, step)
+            _line(left[b], step, lines[0])
+            _line(right[b], step, lines[1])
+            if plain.shape[1]:
+                _line(plain[b], step, lines[2])
+            _cotangents(lines, value[b], phi, columns, j0, n, values, tile)
+            about[:] = 0.0
+            reduce(tile, n, phi, np.int64(0), about)
+            _move(step, 0, about, sums)
+    row = 1 + d
+    for f in range(d):
+        for g in range(f, d):
+            # The score's slope by u².
+            grad_w[f, g] -= 0.5 * sums[row, 0].sum()
+            row += 1
+
+
+@program
+def _scores(pairs, b, j0, n, tile):
+    _squares(pairs.queries, b, pairs.keys, j0, n, tile)
+    if pairs.key_shift.size:
+        shift(tile, n, pairs.key_shift, j0)
+    if pairs.key_labels.size:
+        exclude(tile, n, pairs.query_labels, b, pairs.key_labels, j0, tile.dtype.type(-np.inf))
+
+
+@block_program("queries", "number", "keys", "start", "n", "tile", of="keys")
+def _squares(block: Block) -> None:
+    """tile = −½‖q − k‖²."""
+    builder, zero = block.builder, block.real.splat(0.0)
+    sums = block.variables(zero)
+    d = block.size("keys", 1)
+    first = builder.mul(block.value("number"), d)
+    with cgutils.for_range(builder, block.value("n")) as key:
+        row = builder.mul(builder.add(block.value("start"), key.index), d)
+        for variable in sums:
+            builder.store(zero, variable)
+        with cgutils.for_range(builder, d) as feature:
+            k = block.load_everywhere(block.data("keys"), builder.add(row, feature.index))
+            place = block.at(builder.add(first, feature.index), block.width)
+            for variable, q in zip(sums, block.load(block.data("queries"), place), strict=True):
+                delta = builder.fsub(q, k)
+                builder.store(block.fma(delta, delta, builder.load(variable)), variable)
+        halves = [builder.fmul(x, block.real.splat(-0.5)) for x in block.read(sums)]
+        block.store(halves, block.data("tile"), block.at(key.index, block.width))
+
+
+@block_program("lines", "value", "phi", "columns", "start", "n", "values", "tile", of="tile")
+def _cotangents(block: Block) -> None:
+    """tile *= a·(value·v + b) + c, where a, b, c are the three lines over (1, k') of phi."""
+    builder, width = block.builder, block.width
+    d, lines = builder.sub(block.size("lines", 1), block.index(1)), block.data("lines")
+    sums = [block.variables(block.real.splat(0.0)) for _ in range(3)]
+    constants = [block.load(lines, block.at(block.index(i), block.at(block.size("lines", 1), width))) for i in range(3)]
+    with cgutils.for_range(builder, block.value("n")) as key:
+        for variables, constant in zip(sums, constants, strict=True):
+            for variable, x in zip(variables, constant, strict=True):
+                builder.store(x, variable)
+        with cgutils.for_range(builder, block.value("values")) as column:
+            row = builder.mul(builder.add(block.value("start"), key.index), block.value("values"))
+            v = block.load_everywhere(block.data("columns"), builder.add(row, column.index))
+            by = block.load(block.data("value"), block.at(column.index, width))
+            block.update(sums[1], lambda s, x, v=v: block.fma(x, v, s), by)
+        row = builder.mul(key.index, block.size("phi", 1))
+        with cgutils.for_range(builder, d) as feature:
+            column = builder.add(feature.index, block.index(1))
+            k = block.load_everywhere(block.data("phi"), builder.add(row, column))
+            for i, variables in enumerate(sums):
+                place = builder.add(block.at(block.index(i), block.size("lines", 1)), column)
+                by = block.load(lines, block.at(place, width))
+                block.update(variables, lambda s, x, k=k: block.fma(x, k, s), by)
+        place = block.at(key.index, width)
+        tile = block.load(block.data("tile"), place)
+        a, b, c = (block.read(variables) for variables in sums)
+        out = [builder.fmul(e, block.fma(x, y, z)) for e, x, y, z in zip(tile, a, b, c, strict=True)]
+        block.store(out, block.data("tile"), place)
+
+
+@program
+def _line(line, step, out):
+    """A line over (1, δ), line (1 + d, lanes), as one over (1, k')."""
+    for i in range(line.shape[1]):
+        height = np.float64(line[0, i])
+        for a in range(step.shape[0]):
+            height += np.float64(line[1 + a, i]) * step[a, i]
+            out[1 + a, i] = line[1 + a, i]
+        out[0, i] = height
+
+
+@program
+def _products(keys, columns, j0, n, centre, phi):
+    """The centre of a tile, and phi[:n]: 1, v_p, k'_a, v_p·k'_a and k'_a·k'_b for a ≤ b; columns (K, 1 + P)."""
+    d, values = keys.shape[1], columns.shape[1] - 1
+    for a in range(d):
+        centre[a] = 0.0
+        for j in range(n):
+            centre[a] += np.float64(keys[j0 + j, a]) / n
+    for j in range(n):
+        row = phi[j]
+        for p in range(1 + values):
+            row[p] = columns[j0 + j, p]
+        first = 1 + values
+        for a in range(d):
+            row[first + a] = np.float64(keys[j0 + j, a]) - centre[a]
+        at = first + d
+        for p in range(values):
+            for a in range(d):
+                row[at] = row[1 + p] * row[first + a]
+                at += 1
+        for a in range(d):
+            for b in range(a, d):
+                row[at] = row[first + a] * row[first + b]
+                at += 1
+
+
+@program
+def _steps(queries, centre, step):
+    """step (d, lanes) = centre − query."""
+    for a in range(step.shape[0]):
+        for i in range(step.shape[1]):
+            step[a, i] = centre[a] - np.float64(queries[a, i])
+
+
+@program
+def _move(step, values, about, sums):
+    """Add the sums about a tile's centre to the sums about each query."""
+    d, lanes = step.shape
+    first = 1 + values
+    for m in range(about.shape[0]):
+        for i in range(lanes):
+            about[m, 0, i] += about[m, 1, i]
+    for p in range(first):
+        for i in range(lanes):
+            sums[p, 0, i] += about[p, 0, i]
+    for a in range(d):
+        for i in range(lanes):
+            sums[first + a, 0, i] += about[first + a, 0, i] + step[a, i] * about[0, 0, i]
+    at = first + d
+    for p in range(values):
+        for a in range(d):
+            for i in range(lanes):
+                sums[at, 0, i] += about[at, 0, i] + step[a, i] * about[1 + p, 0, i]
+            at += 1
+    for a in range(d):
+        for b in range(a, d):
+            for i in range(lanes):
+                sums[at, 0, i] += (
+                    about[at, 0, i]
+                    + step[a, i] * about[first + b, 0, i]
+                    + step[b, i] * (about[first + a, 0, i] + step[a, i] * about[0, 0, i])
+                )
+            at += 1

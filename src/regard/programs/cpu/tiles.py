@@ -1,0 +1,373 @@
+"""Vector loops over one tile of pairs: T keys by one block of queries, stored key by key, (T, lanes).
+
+The score stage writes squared distances, dot products or additive scores; ``tops`` and ``decays`` turn scores into
+weights; ``reduce`` multiplies weights by columns of the keys and ``expand`` is its mirror image, columns of the
+queries times columns of the keys. Every moment and every gradient is made of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba.core import cgutils
+
+from regard.programs.cpu.compiled import program
+from regard.programs.cpu.lanes import Block, block_program
+
+
+def _each_key(block: Block) -> Any:
+    return cgutils.for_range(block.builder, block.value("n"))
+
+
+def _key_place(block: Block, j: Any, array: str, column: Any) -> Any:
+    """Where ``column`` of tile row j is in an array (K, …) of keys."""
+    row = block.builder.add(block.value("start"), j)
+    return block.at(row, block.size(array, 1), column)
+
+
+def _query(block: Block, f: Any) -> list[Any]:
+    row = block.builder.add(block.builder.mul(block.value("number"), block.size("queries", 1)), f)
+    return block.load(block.data("queries"), block.at(row, block.width))
+
+
+def _accumulate(block: Block, term: Callable[[Any, Any, Any, Any], Any]) -> None:
+    """tile[j] = Σ_f term(running sum, query f, key f, w f)."""
+    zero = block.real.splat(0.0)
+    sums = block.variables(zero)
+    with _each_key(block) as key:
+        for variable in sums:
+            block.builder.store(zero, variable)
+        with cgutils.for_range(block.builder, block.size("keys", 1)) as feature:
+            k = block.load_everywhere(block.data("keys"), _key_place(block, key.index, "keys", feature.index))
+            w = block.load_everywhere(block.data("w"), feature.index)
+            block.update(sums, lambda total, q: term(total, q, k, w), _query(block, feature.index))
+        block.store(block.read(sums), block.data("tile"), block.at(key.index, block.width))
+
+
+_PAIRS = ("queries", "number", "keys", "start", "n", "w")
+
+
+@block_program(*_PAIRS, "scale", "stretch", "largest", "tile", literals=("gaussian",), of="keys")
+def distances(block: Block, gaussian: int) -> None:
+    """tile = u² = ‖w∘(q − k)·scale‖²·stretch, at most ``largest``; or, if ``gaussian``, the score −½u².
+
+    queries (blocks, d, lanes), keys (K, d), w (d,), scale None or (blocks, lanes). Not contracted to fused
+    multiply-adds: a² + b² must equal b² + a², so that ties stay ties.
+    """
+    builder, scale, zero = block.builder, _scale(block), block.real.splat(0.0)
+    sums = block.variables(zero)
+    with _each_key(block) as key:
+        for variable in sums:
+            builder.store(zero, variable)
+        with cgutils.for_range(builder, block.size("keys", 1)) as feature:
+            k = block.load_everywhere(block.data("keys"), _key_place(block, key.index, "keys", feature.index))
+            w = block.load_everywhere(block.data("w"), feature.index)
+            for r, (variable, q) in enumerate(zip(sums, _query(block, feature.index), strict=True)):
+                delta = builder.fmul(builder.fsub(q, k), w if scale is None else builder.fmul(w, scale[r]))
+                builder.store(builder.fadd(builder.load(variable), builder.fmul(delta, delta)), variable)
+        _store_squares(block, key.index, block.read(sums), gaussian)
+
+
+def _scale(block: Block) -> list[Any] | None:
+    if not block.has("scale"):
+        return None
+    return block.load(block.data("scale"), block.at(block.value("number"), block.width))
+
+
+def _store_squares(block: Block, j: Any, u2: list[Any], gaussian: int) -> None:
+    builder, largest = block.builder, block.everywhere(block.value("largest"))
+    u2 = [builder.fmul(x, block.everywhere(block.value("stretch"))) for x in u2]
+    clipped = [builder.select(builder.fcmp_ordered("<", x, largest), x, largest) for x in u2]
+    if gaussian:
+        clipped = [builder.fmul(x, block.real.splat(-0.5)) for x in clipped]
+    block.store(clipped, block.data("tile"), block.at(j, block.width))
+
+
+@block_program(*_PAIRS, "tile", of="keys")
+def dots(block: Block) -> None:
+    """tile = Σ_f w_f·q_f·k_f."""
+    _accumulate(block, lambda total, q, k, w: block.fma(block.builder.fmul(q, w), k, total))
+
+
+@block_program(*_PAIRS, "cap", "log2e", "tile", of="keys")
+def hidden(block: Block) -> None:
+    """tile = Σ_h w_h·tanh(q_h + k_h)."""
+    _accumulate(block, lambda total, q, k, w: block.fma(w, _tanh(block, q, k), total))
+
+
+def _tanh(block: Block, q: Any, k: Any) -> Any:
+    """tanh(q + k) = sign·(1 − e)/(1 + e) with e = exp(−2|q + k|)."""
+    builder, real = block.builder, block.real
+    x = builder.fadd(q, k)
+    negative = builder.fcmp_ordered("<", x, real.splat(0.0))
+    size = builder.select(negative, builder.fneg(x), x)
+    cap = block.everywhere(block.value("cap"))
+    e = block.decay(builder.fadd(size, size), cap, builder.fneg(block.everywhere(block.value("log2e"))))
+    one = real.splat(1.0)
+    t = builder.fdiv(builder.fsub(one, e), builder.fadd(one, e))
+    return builder.select(negative, builder.fneg(t), t)
+
+
+@block_program(*_PAIRS, "scale", "stretch", "largest", "tile", literals=("gaussian",), of="keys")
+def metric_distances(block: Block, gaussian: int) -> None:
+    """As ``distances``, with u² = ‖(q − k)·scale @ w‖² and w (d, r)."""
+    builder, scale, zero = block.builder, _scale(block), block.real.splat(0.0)
+    sums, z = block.variables(zero), block.variables(zero)
+    with _each_key(block) as key:
+        for variable in sums:
+            builder.store(zero, variable)
+        with cgutils.for_range(builder, block.size("w", 1)) as direction:
+            for variable in z:
+                builder.store(zero, variable)
+            with cgutils.for_range(builder, block.size("keys", 1)) as feature:
+                k = block.load_everywhere(block.data("keys"), _key_place(block, key.index, "keys", feature.index))
+                place = block.at(feature.index, block.size("w", 1), direction.index)
+                w = block.load_everywhere(block.data("w"), place)
+                for r, (variable, q) in enumerate(zip(z, _query(block, feature.index), strict=True)):
+                    by = w if scale is None else builder.fmul(w, scale[r])
+                    product = builder.fmul(builder.fsub(q, k), by)
+                    builder.store(builder.fadd(builder.load(variable), product), variable)
+            block.update(sums, lambda total, x: builder.fadd(total, builder.fmul(x, x)), block.read(z))
+        _store_squares(block, key.index, block.read(sums), gaussian)
+
+
+def _each_value(block: Block, array: str, change: Callable[[Any, Any], Any]) -> None:
+    """tile[j] = change(tile[j], array[start + j])."""
+    with _each_key(block) as key:
+        by = block.load_everywhere(block.data(array), block.builder.add(block.value("start"), key.index))
+        place = block.at(key.index, block.width)
+        block.store([change(x, by) for x in block.load(block.data("tile"), place)], block.data("tile"), place)
+
+
+@block_program("tile", "n", "by", "start", of="tile")
+def shift(block: Block) -> None:
+    """tile[j] += by[start + j]."""
+    _each_value(block, "by", block.builder.fadd)
+
+
+@block_program("tile", "n", "by", "start", of="tile")
+def multiply(block: Block) -> None:
+    """tile[j] *= by[start + j]."""
+    _each_value(block, "by", block.builder.fmul)
+
+
+@block_program("tile", "n", "query_labels", "number", "key_labels", "start", "never", of="tile")
+def exclude(block: Block) -> None:
+    """tile = never where the labels of query and key are equal."""
+    builder, never = block.builder, block.everywhere(block.value("never"))
+    own = block.load(block.data("query_labels"), block.at(block.value("number"), block.width), block.real.whole)
+    with _each_key(block) as key:
+        theirs = block.load_everywhere(block.data("key_labels"), builder.add(block.value("start"), key.index))
+        place = block.at(key.index, block.width)
+        tile = block.load(block.data("tile"), place)
+        kept = [builder.select(builder.icmp_signed("==", o, theirs), never, x) for o, x in zip(own, tile, strict=True)]
+        block.store(kept, block.data("tile"), place)
+
+
+@block_program("tile", "n", "top", of="tile")
+def tops(block: Block) -> None:
+    """top (lanes,) = largest score of each query in the tile, and what it was before."""
+    builder, zero = block.builder, block.index(0)
+    best = block.variables(block.real.splat(0.0))
+    for variable, x in zip(best, block.load(block.data("top"), zero), strict=True):
+        builder.store(x, variable)
+    with _each_key(block) as key:
+        tile = block.load(block.data("tile"), block.at(key.index, block.width))
+        block.update(best, lambda top, x: builder.select(builder.fcmp_ordered(">", x, top), x, top), tile)
+    block.store(block.read(best), block.data("top"), zero)
+
+
+@block_program("tile", "n", "peak", "cap", "log2e", of="tile")
+def decays(block: Block) -> None:
+    """Scores → exp(score − peak), in place; 0 where the gap reaches the cap or nobody was seen."""
+    builder = block.builder
+    peak = block.load(block.data("peak"), block.index(0))
+    cap, rate = block.everywhere(block.value("cap")), builder.fneg(block.everywhere(block.value("log2e")))
+    with _each_key(block) as key:
+        place = block.at(key.index, block.width)
+        tile = block.load(block.data("tile"), place)
+        gaps = [builder.fsub(p, x) for p, x in zip(peak, tile, strict=True)]
+        block.store([block.decay(gap, cap, rate) for gap in gaps], block.data("tile"), place)
+
+
+@block_program("tile", "n", "peak", of="tile")
+def ties(block: Block) -> None:
+    """Scores → 1 where a score is the peak, else 0, in place; nobody at −inf counts."""
+    builder, real = block.builder, block.real
+    never = real.splat(float("-inf"))
+    peak = block.load(block.data("peak"), block.index(0))
+    with _each_key(block) as key:
+        place = block.at(key.index, block.width)
+        tile = block.load(block.data("tile"), place)
+        hits = [
+            builder.and_(builder.fcmp_ordered("==", p, x), builder.fcmp_ordered(">", x, never))
+            for p, x in zip(peak, tile, strict=True)
+        ]
+        block.store([builder.select(h, real.splat(1.0), real.splat(0.0)) for h in hits], block.data("tile"), place)
+
+
+@program
+def reduce(tile, n, phi, start, sums):
+    """sums[p, 0] += Σ_j tile[j]·phi[start + j, p], rounding errors into sums[p, 1]; sums (P, 2, lanes) in float64."""
+    p = 0
+    while p + 8 <= phi.shape[1]:
+        _reduce(8, tile, n, phi, start, p, sums)
+        p += 8
+    while p + 2 <= phi.shape[1]:
+        _reduce(2, tile, n, phi, start, p, sums)
+        p += 2
+    if p < phi.shape[1]:
+        _reduce(1, tile, n, phi, start, p, sums)
+
+
+@block_program("tile", "n", "phi", "start", "first", "sums", literals=("count",), of="tile")
+def _reduce(block: Block, count: int) -> None:
+    builder = block.builder
+    totals = [block.variables(block.real.splat(0.0)) for _ in range(count)]
+    with _each_key(block) as key:
+        tile = block.load(block.data("tile"), block.at(key.index, block.width))
+        for p, total in enumerate(totals):
+            column = builder.add(block.value("first"), block.index(p))
+            by = block.load_everywhere(block.data("phi"), _key_place(block, key.index, "phi", column))
+            block.update(total, lambda s, x, by=by: block.fma(x, by, s), tile)
+    for p, total in enumerate(totals):
+        row = builder.mul(builder.add(block.value("first"), block.index(p)), block.index(2))
+        head = block.at(row, block.width)
+        block.add_wide(block.read(total), block.data("sums"), head, builder.add(head, block.width))
+
+
+@block_program("coefficients", "phi", "start", "n", "tile", of="tile")
+def expand(block: Block) -> None:
+    """tile[j] = Σ_p coefficients[p]·phi[start + j, p]; coefficients (P, lanes), phi (K, P)."""
+    zero = block.real.splat(0.0)
+    sums = block.variables(zero)
+    with _each_key(block) as key:
+        for variable in sums:
+            block.builder.store(zero, variable)
+        with cgutils.for_range(block.builder, block.size("phi", 1)) as column:
+            by = block.load_everywhere(block.data("phi"), _key_place(block, key.index, "phi", column.index))
+            c = block.load(block.data("coefficients"), block.at(column.index, block.width))
+            block.update(sums, lambda s, x, by=by: block.fma(x, by, s), c)
+        block.store(block.read(sums), block.data("tile"), block.at(key.index, block.width))
+
+
+@block_program("coefficients", "queries", "number", "keys", "start", "n", "tile", of="tile")
+def add_affine(block: Block) -> None:
+    """tile[j] += coefficients[0] + Σ_f coefficients[1 + f]·(key_f − query_f); coefficients (1 or 1 + d, lanes)."""
+    builder = block.builder
+    constant = block.load(block.data("coefficients"), block.index(0))
+    rest = builder.sub(block.size("coefficients", 0), block.index(1))
+    sums = block.variables(block.real.splat(0.0))
+    with _each_key(block) as key:
+        place = block.at(key.index, block.width)
+        for variable, x, c in zip(sums, block.load(block.data("tile"), place), constant, strict=True):
+            builder.store(builder.fadd(x, c), variable)
+        with cgutils.for_range(builder, rest) as feature:
+            k = block.load_everywhere(block.data("keys"), _key_place(block, key.index, "keys", feature.index))
+            c = block.load(
+                block.data("coefficients"), block.at(builder.add(feature.index, block.index(1)), block.width)
+            )
+            q = _query(block, feature.index)
+            block.update(sums, lambda s, c, q, k=k: block.fma(c, builder.fsub(k, q), s), c, q)
+        block.store(block.read(sums), block.data("tile"), place)
+
+
+@block_program("phi", "queries", "number", "keys", "start", "n", "tile", of="tile")
+def add_affine_of_keys(block: Block) -> None:
+    """tile[j] += phi[j, 0] + Σ_f phi[j, 1 + f]·(key_f − query_f); phi (K, 1 or 1 + d)."""
+    builder = block.builder
+    rest = builder.sub(block.size("phi", 1), block.index(1))
+    sums = block.variables(block.real.splat(0.0))
+    with _each_key(block) as key:
+        place = block.at(key.index, block.width)
+        constant = block.load_everywhere(block.data("phi"), _key_place(block, key.index, "phi", block.index(0)))
+        for variable, x in zip(sums, block.load(block.data("tile"), place), strict=True):
+            builder.store(builder.fadd(x, constant), variable)
+        with cgutils.for_range(builder, rest) as feature:
+            k = block.load_everywhere(block.data("keys"), _key_place(block, key.index, "keys", feature.index))
+            column = builder.add(feature.index, block.index(1))
+            c = block.load_everywhere(block.data("phi"), _key_place(block, key.index, "phi", column))
+            block.update(sums, lambda s, q, c=c, k=k: block.fma(c, builder.fsub(k, q), s), _query(block, feature.index))
+        block.store(block.read(sums), block.data("tile"), place)
+
+
+@block_program("tile", "queries", "number", "keys", "start", "n", "f", "out", of="tile")
+def lean(block: Block) -> None:
+    """out = tile·(key_f − query_f)."""
+    builder, f = block.builder, block.value("f")
+    q = _query(block, f)
+    with _each_key(block) as key:
+        k = block.load_everywhere(block.data("keys"), _key_place(block, key.index, "keys", f))
+        place = block.at(key.index, block.width)
+        tile = block.load(block.data("tile"), place)
+        block.store(
+            [builder.fmul(x, builder.fsub(k, p)) for x, p in zip(tile, q, strict=True)], block.data("out"), place
+        )
+
+
+@program
+def reduce_differences(tile, queries, number, keys, start, n, first, last, row, sums):
+    """sums[row + i, 0] += Σ_j tile[j]·(key_f − query_f) for the features f = first + i … last, as ``reduce``."""
+    f = first
+    while f + 4 <= last:
+        _reduce_differences(4, 1, tile, queries, number, keys, start, n, f, row + f - first, sums)
+        f += 4
+    while f < last:
+        _reduce_differences(1, 1, tile, queries, number, keys, start, n, f, row + f - first, sums)
+        f += 1
+
+
+@program
+def reduce_squares(tile, queries, number, keys, start, n, sums):
+    """sums[f, 0] += Σ_j tile[j]·(key_f − query_f)² for every feature f, as ``reduce``."""
+    f, last = 0, keys.shape[1]
+    while f + 4 <= last:
+        _reduce_differences(4, 2, tile, queries, number, keys, start, n, f, f, sums)
+        f += 4
+    while f < last:
+        _reduce_differences(1, 2, tile, queries, number, keys, start, n, f, f, sums)
+        f += 1
+
+
+@block_program(
+    "tile", "queries", "number", "keys", "start", "n", "f", "row", "sums", literals=("count", "power"), of="tile"
+)
+def _reduce_differences(block: Block, count: int, power: int) -> None:
+    """Sums of tile·(key − query)^power for ``count`` features from f on."""
+    builder = block.builder
+
+    def term(total: Any, x: Any, q: Any, k: Any) -> Any:
+        delta = builder.fsub(k, q)
+        return block.fma(x if power == 1 else builder.fmul(x, delta), delta, total)
+
+    features = [builder.add(block.value("f"), block.index(i)) for i in range(count)]
+    queries = [_query(block, f) for f in features]
+    totals = [block.variables(block.real.splat(0.0)) for _ in features]
+    with _each_key(block) as key:
+        tile = block.load(block.data("tile"), block.at(key.index, block.width))
+        for f, q, total in zip(features, queries, totals, strict=True):
+            k = block.load_everywhere(block.data("keys"), _key_place(block, key.index, "keys", f))
+            block.update(total, lambda s, x, p, k=k: term(s, x, p, k), tile, q)
+    for i, total in enumerate(totals):
+        row = builder.mul(builder.add(block.value("row"), block.index(i)), block.index(2))
+        head = block.at(row, block.width)
+        block.add_wide(block.read(total), block.data("sums"), head, builder.add(head, block.width))
+
+
+@block_program(*_PAIRS, "h", "cap", "log2e", "tile", "sums", of="keys")
+def pull_hidden(block: Block) -> None:
+    """For one hidden unit, t = tanh(q_h + k_h): sums[0, 0] += Σ_j tile[j]·(1 − t²), sums[1, 0] += Σ_j tile[j]·t."""
+    builder, h = block.builder, block.value("h")
+    to_row, to_w = block.variables(block.real.splat(0.0)), block.variables(block.real.splat(0.0))
+    q = _query(block, h)
+    with _each_key(block) as key:
+        k = block.load_everywhere(block.data("keys"), _key_place(block, key.index, "keys", h))
+        tile = block.load(block.data("tile"), block.at(key.index, block.width))
+        t = [_tanh(block, x, k) for x in q]
+        one = block.real.splat(1.0)
+        block.update(to_row, lambda s, g, x: block.fma(g, builder.fsub(one, builder.fmul(x, x)), s), tile, t)
+        block.update(to_w, lambda s, g, x: block.fma(g, x, s), tile, t)
+    for p, total in enumerate((to_row, to_w)):
+        head = block.at(block.index(2 * p), block.width)
+        block.add_wide(block.read(total), block.data("sums"), head, builder.add(head, block.width))

@@ -1,0 +1,1 @@
+"""Programs compiled by Triton for the GPU."""

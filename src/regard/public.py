@@ -1,0 +1,106 @@
+"""The public functions ``pool`` and ``explain_plan``, of arrays in memory, torch tensors and arrays of dask."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import ArrayLike
+
+from regard.core.arrays import is_chunked, is_tensor
+from regard.core.scores import Score
+from regard.pooling import functions
+from regard.pooling.functions import Pooled
+from regard.pooling.planner import Plan
+
+if TYPE_CHECKING:
+    from regard.cluster.plan import ChunkedPlan
+
+
+def pool(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    score: Score,
+    *,
+    mask: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+    exclude: tuple[ArrayLike, ArrayLike] | None = None,
+    engine: str = "auto",
+    tol: float | None = None,
+) -> Pooled:
+    """Weighted averages of the values, one per query.
+
+    output[q] = Σ_k softmax_k(score(query[q], key[k]) + log sample_weight[k]) value[k]
+
+    Parameters
+    ----------
+    query : (Q, d), key : (K, d), value : (K,) or (K, P)
+        Real numbers; one axis means one feature. Never written to. Torch tensors may have batch axes in front, and
+        gradients reach them and the score's parameters (``regard.tensors.pool_tensors`` is what computes them).
+    score : a score of ``regard.scores``, such as ``Gaussian(w=1.0)``.
+    mask : boolean (Q, K), True = may attend; or floats to add to the scores (−inf = may not).
+    sample_weight : (K,), not negative; weight k is the same as k copies, 0 as deletion.
+    exclude : (query_labels, key_labels), integers; a pair with equal labels may not attend. Row numbers on
+        both sides give leave-one-out, group numbers leave whole groups out.
+    engine : "auto", or the name of an engine, which then never falls back to another.
+    tol : share of its attention mass a query may lose; 0 is exact. Default 1e-9 (float64) or 1e-5 (float32).
+
+    Returns
+    -------
+    Pooled(output, logsumexp), in the query's dtype.
+
+    *Empty rows*: where nobody may attend, output is 0 and logsumexp −inf. *Cost*: O(Q·K·d) time at most, far less
+    where an engine can avoid the pairs (``explain_plan`` tells); memory O(Q + K) and a tile, never (Q, K).
+
+    >>> from regard.scores import Gaussian
+    >>> pool([0.0], [-1.0, 1.0], [2.0, 4.0], Gaussian()).output.tolist()
+    [3.0]
+    """
+    options: dict[str, Any] = {"mask": mask, "sample_weight": sample_weight, "exclude": exclude}
+    if is_tensor(query):
+        if engine not in ("auto", "fused"):
+            raise ValueError(
+                f"tensors are pooled by the fused programs: engine must be 'auto' or 'fused', got {engine!r}"
+            )
+        # It comes with torch.
+        from regard.tensors import pool_tensors
+
+        tensors: Any = pool_tensors(query, key, value, score, **options)  # type: ignore[arg-type]
+        return Pooled(*tensors)
+    options |= {"engine": engine, "tol": tol}
+    if is_chunked(query) or is_chunked(key) or is_chunked(value):
+        # It comes with dask.
+        from regard.cluster import pool_chunks
+
+        return Pooled(*pool_chunks(query, key, value, score, **options))
+    return functions.pool(query, key, value, score, **options)
+
+
+def explain_plan(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    score: Score,
+    *,
+    mask: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+    exclude: tuple[ArrayLike, ArrayLike] | None = None,
+    engine: str = "auto",
+    tol: float | None = None,
+) -> Plan | ChunkedPlan:
+    """How ``pool`` would compute this, and why; print it to read it. Takes pool's arguments.
+
+    Of dask arrays: how many pairs of chunks are looked at, what moves between workers, and the time expected.
+
+    >>> from regard.scores import Gaussian
+    >>> print(explain_plan([0.0], [-1.0, 1.0], [2.0, 4.0], Gaussian()))  # doctest: +ELLIPSIS
+    1 queries × 2 keys in 1-D, 1 value column, float64, Gaussian score
+      1. reference, Gaussian: 2 pairs are few enough for plain numpy; ...
+    """
+    options: dict[str, Any] = {"mask": mask, "sample_weight": sample_weight, "exclude": exclude}
+    options |= {"engine": engine, "tol": tol}
+    if is_chunked(query) or is_chunked(key) or is_chunked(value):
+        from regard.cluster import explain_chunks
+
+        return explain_chunks(query, key, value, score, **options)
+    return functions.explain_plan(query, key, value, score, **options)
