@@ -177,3 +177,11 @@ def test_appending_copies_each_row_a_few_times_at_most():
         assert rows[-1, 0] == number
     assert rows[:, 0].tolist() == list(range(1000))
     assert len(made) <= 11
+
+
+def test_the_third_argument_is_the_weight_of_a_regressor_and_the_classes_of_a_classifier():
+    x, weight = [[0.0], [1.0]], np.array([1.0, 3.0])
+    assert regard.AveragePoolingRegressor().partial_fit(x, [0.0, 4.0], weight).predict([[0.0]])[0] == pytest.approx(3.0)
+    model = regard.NadarayaWatsonClassifier(bandwidth=1.0).partial_fit(x, ["a", "b"], ["a", "b", "c"], weight)
+    assert model.classes_.tolist() == ["a", "b", "c"]
+    assert np.array_equal(model.sample_weight_, weight)

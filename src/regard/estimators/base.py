@@ -57,11 +57,6 @@ def has_bandwidth(estimator: Any) -> bool:
     return bool(estimator._BANDWIDTH)
 
 
-def appends(estimator: Any) -> bool:
-    """Whether rows can be added without learning anew."""
-    return bool(estimator._APPENDS)
-
-
 class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     """Training rows, and attention over them."""
 
@@ -502,53 +497,17 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
             keep_rows(self, np.flatnonzero(~gone))
         return self
 
-    @available_if(appends)  # type: ignore[untyped-decorator]
-    def partial_fit(
-        self,
-        X: Any,
-        y: Any,
-        classes: Any = None,
-        sample_weight: Any = None,
-        *,
-        window: int | None = None,
-        forgetting: float | None = None,
-    ) -> Self:
-        """Append training rows to those that ``fit`` or earlier calls brought.
-
-        With a bandwidth given as numbers, and where there is none, the result is that of ``fit`` on all rows together.
-        A bandwidth that is learned, or comes from a rule, is that of the first call, and later calls keep it; ``fit``
-        learns anew. ``loo_predictions_`` and ``loo_score_`` are gone once there are rows they do not know.
-
-        Parameters
-        ----------
-        X : (k, d) array or dataframe, y : (k,) or (k, P) numbers or (k,) labels, sample_weight : (k,) or None, as in
-            ``fit``; rows without a weight count 1. Floats among integer weights make all of them importances.
-        classes : for a classifier, every label there will be; the first call needs it, unless ``fit`` came before.
-        window : keep the last ``window`` rows only, these among them; the others leave as by ``forget``.
-        forgetting : number in (0, 1]: every row that comes makes all before it count ``forgetting`` times as much, so
-            that a row with a later ones after it counts forgetting^a, however rows are cut into batches.
-
-        Returns
-        -------
-        self; it is ``fit`` on the rows left, with the weights they have. *Cost*: the first call is ``fit``; then O(k·d)
-        on average, in room for up to twice the rows; O(window·d) or O(K) with ``window`` or ``forgetting``.
-
-        >>> from regard import NadarayaWatsonClassifier, NearestKeyRegressor
-        >>> model = NearestKeyRegressor().partial_fit([[0.0]], [2.0]).partial_fit([[1.0]], [4.0])
-        >>> model.predict([[0.1], [0.9]]).tolist()
-        [2.0, 4.0]
-        >>> model = NadarayaWatsonClassifier(bandwidth=1.0).partial_fit([[0.0]], ["cat"], classes=["cat", "dog"])
-        >>> model.partial_fit([[2.0]], ["dog"]).predict([[0.9], [1.1]]).tolist()
-        ['cat', 'dog']
-        """
+    def _partial_fit(
+        self, X: Any, y: Any, classes: Any, sample_weight: Any, window: int | None, forgetting: float | None
+    ) -> None:
+        """``partial_fit`` of both mixins."""
         aging = Aging.of(window, forgetting)
         if "key_" not in vars(self):
             begin_stream(self, aging, X, y, classes, sample_weight)
-            return self
+            return
         check_is_fitted(self)
         self._check_parameters()
         append_rows(self, aging, X, y, classes, sample_weight)
-        return self
 
     def drift(self, X: Any, y: Any, sample_weight: Any = None) -> Drift:
         """Whether new rows are predicted worse than left-out training rows were, and which features have moved.

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
+from sklearn.utils.metaestimators import available_if
 
 from regard.bandwidth.distinct import distinct, spread_out
 from regard.bandwidth.losses import as_probabilities
 from regard.core.arrays import is_chunked
+from regard.estimators.callbacks import with_callbacks
 from regard.estimators.lazily import lazy_answers
+from regard.estimators.streams import appends
 from regard.model.calibration import Calibration, learn_calibration, set_bound
 from regard.model.drift import Errors, Sample
 from regard.model.ranks import checked_coverage
@@ -43,6 +46,7 @@ class SmoothingClassifier(ClassifierMixin):  # type: ignore[misc]
     _query: Any
     _answer: Any
     _report: Any
+    _partial_fit: Any
     _LABELS: ClassVar[bool] = True
 
     def predict_proba(self, X: Any) -> Array:
@@ -71,6 +75,41 @@ class SmoothingClassifier(ClassifierMixin):  # type: ignore[misc]
                 "use predict_proba, or empty='nearest' or 'prior'"
             )
         return np.asarray(self.classes_[probability.argmax(axis=1)])
+
+    @available_if(appends)  # type: ignore[untyped-decorator]
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any,
+        classes: Any = None,
+        sample_weight: Any = None,
+        *,
+        window: int | None = None,
+        forgetting: float | None = None,
+    ) -> Self:
+        """Append training rows to those that ``fit`` or earlier calls brought.
+
+        As ``partial_fit`` of the regressors: with a bandwidth given as numbers it is ``fit`` on all rows together, and
+        one that is learned is that of the first call.
+
+        Parameters
+        ----------
+        X : (k, d) array or dataframe, y : (k,) labels, sample_weight : (k,) or None, as in ``fit``.
+        classes : every label there will be; the first call needs it, unless ``fit`` came before.
+        window, forgetting : as of the regressors.
+
+        Returns
+        -------
+        self. *Cost*: as of the regressors.
+
+        >>> from regard import NadarayaWatsonClassifier
+        >>> model = NadarayaWatsonClassifier(bandwidth=1.0).partial_fit([[0.0]], ["cat"], classes=["cat", "dog"])
+        >>> model.partial_fit([[2.0]], ["dog"]).predict([[0.9], [1.1]]).tolist()
+        ['cat', 'dog']
+        """
+        self._partial_fit(X, y, classes, sample_weight, window, forgetting)
+        return self
 
     def predict_set(self, X: Any, coverage: float = 0.9) -> Array:
         """Which classes y may be: (Q, classes) booleans in the order of ``classes_``; the most probable is always one.

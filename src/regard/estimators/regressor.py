@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from regard.core.arrays import is_chunked
 from regard.estimators.lazily import lazy_answers
+from regard.estimators.streams import appends
 from regard.model.drift import Errors, Sample
 from regard.model.intervals import (
     CONFIDENCE,
@@ -59,6 +61,7 @@ class SmoothingRegressor(RegressorMixin):  # type: ignore[misc]
     _query: Any
     _answer: Any
     _report: Any
+    _partial_fit: Any
     _LABELS: ClassVar[bool] = False
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
@@ -87,6 +90,37 @@ class SmoothingRegressor(RegressorMixin):  # type: ignore[misc]
         if not return_std:
             return output
         return output, _shaped(deviation(self._asked, self._residuals(), query), output)
+
+    @available_if(appends)  # type: ignore[untyped-decorator]
+    def partial_fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, window: int | None = None, forgetting: float | None = None
+    ) -> Self:
+        """Append training rows to those that ``fit`` or earlier calls brought.
+
+        With a bandwidth given as numbers, and where there is none, the result is that of ``fit`` on all rows together.
+        A bandwidth that is learned, or comes from a rule, is that of the first call, and later calls keep it; ``fit``
+        learns anew. ``loo_predictions_`` and ``loo_score_`` are gone once there are rows they do not know.
+
+        Parameters
+        ----------
+        X : (k, d) array or dataframe, y : (k,) or (k, P) numbers, sample_weight : (k,) or None, as in ``fit``; rows
+            without a weight count 1. Floats among integer weights make all of them importances.
+        window : keep the last ``window`` rows only, these among them; the others leave as by ``forget``.
+        forgetting : number in (0, 1]: every row that comes makes all before it count ``forgetting`` times as much, so
+            that a row with a later ones after it counts forgetting^a, however rows are cut into batches.
+
+        Returns
+        -------
+        self; it is ``fit`` on the rows left, with the weights they have. *Cost*: the first call is ``fit``; then O(k·d)
+        on average, in room for up to twice the rows; O(window·d) or O(K) with ``window`` or ``forgetting``.
+
+        >>> from regard import NearestKeyRegressor
+        >>> model = NearestKeyRegressor().partial_fit([[0.0]], [2.0]).partial_fit([[1.0]], [4.0])
+        >>> model.predict([[0.1], [0.9]]).tolist()
+        [2.0, 4.0]
+        """
+        self._partial_fit(X, y, None, sample_weight, window, forgetting)
+        return self
 
     def predict_interval(self, X: Any, coverage: float = 0.9, method: str = "local") -> Array:
         """Where y of a new row should lie: (Q, 2), lower and upper ends, or (Q, P, 2) where y has P columns.

@@ -102,6 +102,11 @@ class Aging(NamedTuple):
         return _safe_indexing(X, last), _safe_indexing(y, last), None if weight is None else weight[last]
 
 
+def appends(estimator: Any) -> bool:
+    """Whether rows can be added without learning anew."""
+    return bool(estimator._APPENDS)
+
+
 def begin_stream(model: Any, aging: Aging, X: Any, y: Any, classes: Any, sample_weight: Any) -> None:
     """The first ``partial_fit``: ``fit`` on the rows that the window keeps."""
     if model._LABELS and classes is None:
