@@ -190,7 +190,9 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
     @property
     def _asked(self) -> Smoother:
         """The smoother, computing and answering as the parameters say now."""
-        check_is_fitted(self)
+        if self._made is None:
+            check_is_fitted(self)
+        self._check_file()
         return replace(self._smoother, empty=self.empty, run=Run(self.engine, self.tol, self.device))
 
     def __sklearn_is_fitted__(self) -> bool:
