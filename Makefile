@@ -42,7 +42,7 @@ test: setup browser  ## the whole test suite
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 soak: setup browser  ## the suite with full counts of its long tests, in random order
-	REGARD_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -p randomly
+	REGARD_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -p randomly -o faulthandler_timeout=3600
 
 # In the Python that has torch with CUDA; nothing is installed. COMMIT names what is tested where there is no git.
 gpu-test:        ## everything that needs CUDA, on a machine with a GPU: after any change to programs or tensors

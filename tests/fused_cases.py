@@ -92,8 +92,26 @@ def plain_pool(query: Tensor, key: Tensor, value: Tensor, score: Any, **options:
     return output.to(query.dtype), logsumexp
 
 
-def excess(found: list[Tensor], truth: list[Tensor], rough: list[Tensor], dtype: Any) -> list[float]:
-    """Errors over what they may be: twice those of plain torch forward, three times backward, and a few ulps."""
+def parameter_terms(it: Case) -> list[float]:
+    """Σ_q |gradient from query q| of each parameter: the size of what its gradient sums, however much cancels."""
+    leaves = [leaf.detach().double().requires_grad_() for leaf in it.leaves]
+    floats = {n: x.double() if isinstance(x, Tensor) and x.is_floating_point() else x for n, x in it.options.items()}
+    output, logsumexp = plain_pool(*leaves[:3], it.score(*leaves[3:]), **floats)
+    finite = torch.where(torch.isfinite(logsumexp), logsumexp, 0.0)
+    each = (output * it.grad_output.double()).sum(dim=-1) + finite * it.grad_logsumexp.double()  # (B, Q)
+    options = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
+    parts = [torch.autograd.grad(one, leaves[3:], **options) for one in each.flatten()]
+    return [float(sum(part.abs() for part in parameter).max()) for parameter in zip(*parts, strict=True)]
+
+
+def excess(
+    found: list[Tensor], truth: list[Tensor], rough: list[Tensor], dtype: Any, terms: list[float] | None = None
+) -> list[float]:
+    """Errors over what they may be: twice those of plain torch forward, three times backward, and a few ulps.
+
+    Ulps are of the largest number, or of ``terms`` for gradients of parameters: such a sum may be small by chance.
+    """
+    sizes = [1.0, 1.0, 1e-3, 1e-3, 1e-3, *(terms or [1e-3] * len(truth))]
     out = []
     for number, (got, exact, naive) in enumerate(zip(found, truth, rough, strict=True)):
         assert torch.equal(torch.isfinite(got), torch.isfinite(exact))
@@ -101,10 +119,10 @@ def excess(found: list[Tensor], truth: list[Tensor], rough: list[Tensor], dtype:
         if not finite.any():
             continue
         error, allowed = ((x.double() - exact.double())[finite].abs().max() for x in (got, naive))
-        scale = exact[finite].double().abs().max().clamp(min=1.0 if number < 2 else 1e-3)
+        scale = exact[finite].double().abs().max().clamp(min=sizes[number])
         budget = (2.0 if number < 2 else 3.0) * allowed + 8.0 * torch.finfo(dtype).eps * scale
         out.append(float(error / budget))
     return out
 
 
-__all__ = ["OPTIONS", "SCORES", "Case", "Gaussian", "answer", "case", "excess", "plain_pool"]
+__all__ = ["OPTIONS", "SCORES", "Case", "Gaussian", "answer", "case", "excess", "parameter_terms", "plain_pool"]

@@ -147,6 +147,9 @@ def test_tiles_for_any_size(queries, keys, width, columns, single, engine):
         if step.engine == "reference":
             # A tile of differences in float64, or a single query where one alone is larger.
             assert step.query_tile == 1 or step.query_tile * max(keys, 1) * max(width, 1) <= planner.REFERENCE_CELLS
+        elif step.engine == "dask":
+            # A block of queries that is worth sending, unless a single block of lanes is longer.
+            assert step.query_tile == 32 or step.query_tile * step.key_shard <= planner.SENT_PAIRS
         else:
             # Short enough for Ctrl-C, unless a single block of lanes is longer.
             assert step.query_tile == 32 or step.query_tile * step.key_shard <= planner.JOB_PAIRS
