@@ -43,7 +43,7 @@ def weights(problem: Problem, step: Step) -> tuple[Array, Array | None]:
 def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
     """Gradients through the scores; ``partial`` is what ``moments`` returned for the same problem."""
     each = [
-        (Partial(*(part[rows] for part in partial[:3]), partial.hard), adjoint.take(rows), want)
+        (Partial(partial.peak[rows], partial.mass[rows], partial.moments[rows], partial.hard), adjoint.take(rows), want)
         for rows in _cuts(problem, step)
     ]
     found = _on_workers("pullback", problem, step, each)
