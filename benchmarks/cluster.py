@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from statistics import median
 from time import perf_counter, sleep
 from typing import Any
@@ -29,8 +30,8 @@ from distributed import Client, LocalCluster
 
 import regard
 from machine import cores, describe, facts, save, table
-from regard.bandwidth.chunked_rows import objective_of
 from regard.bandwidth.objective import Objective
+from regard.cluster.learning import divided, learnable, objective_of, powers_of_two
 from regard.cluster.rows import examined, rows_of
 from regard.scores import Gaussian
 
@@ -227,7 +228,9 @@ def leave_one_out(rows: int) -> dict[str, Any]:
         chunks = rows // 4
         parts = da.from_array(x, chunks=(chunks, 3)), da.from_array(y, chunks=chunks)
         (table_,) = examined(rows_of("X", *parts))
-        there, power = objective_of(table_, kernel="gaussian", degree=0, engine="tiled")
+        power = powers_of_two(table_, common=False)
+        place = partial(divided, power=power)
+        there = objective_of(learnable(table_), place, kernel="gaussian", degree=0, engine="tiled")
         scaled = np.ldexp(w, power)
         found = there(scaled, gradient=True)
         seconds = timed(lambda: there(scaled, gradient=True))

@@ -244,15 +244,13 @@ def test_rows_are_gathered_nowhere():
         asked.append(sum(_size(one) for one in found))
         return found
 
-    import regard.bandwidth.chunked as chunked
-    import regard.bandwidth.chunked_rows as chunked_rows
     import regard.cluster.rows as chunk_rows
-    import regard.estimators.clustered as clustered
+    from regard.cluster import fitting, learning
 
     with pytest.MonkeyPatch.context() as patch, Watching():
-        for module in (chunked, chunked_rows, chunk_rows, clustered):
+        for module in (learning, chunk_rows, fitting):
             patch.setattr(module, "compute", counted)
-        patch.setattr(clustered, "SMALL", 0)
+        patch.setattr(fitting, "SMALL", 0)
         model = regard.NadarayaWatsonRegressor(metric="scalar")
         model.fit(da.from_array(big, chunks=(400, 2)), da.from_array(np.sin(big[:, 0]), chunks=400))
     assert seen
@@ -337,7 +335,7 @@ def test_fitting_again_forgets_the_cluster():
 
 @pytest.mark.parametrize("small", [0, 20_000], ids=["map and reduce", "one worker"])
 def test_saving_brings_the_rows_here(small, tmp_path, monkeypatch):
-    monkeypatch.setattr("regard.estimators.clustered.SMALL", small)
+    monkeypatch.setattr("regard.cluster.fitting.SMALL", small)
     model = regard.NadarayaWatsonRegressor(metric="scalar").fit(cut(X, "halves"), cut(Y, "halves"))
     regard.save(model, tmp_path / "m.regard")
     assert isinstance(model.key_, da.Array)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -12,11 +13,11 @@ from sklearn.base import clone
 import regard
 from cuts import cut
 from regard.bandwidth import many
-from regard.bandwidth.chunked_rows import objective_of
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.search import learn
+from regard.cluster import fitting
+from regard.cluster.learning import divided, learnable, objective_of, powers_of_two
 from regard.cluster.rows import examined, rows_of
-from regard.estimators import clustered
 
 RNG = np.random.default_rng(2)
 # Beyond 512 rows a search does not look for further valleys: some tens of evaluations instead of hundreds.
@@ -38,10 +39,15 @@ def pair(kernel, degree, weights, kind, groups, *, alike=False):
         X, target, sample_weight=weight, groups=groups, classes=3 if kind == "classes" else None, **common
     )
     parts = [None if part is None else cut(part, "ragged") for part in (X, target, weight, groups)]
-    (rows,) = examined(rows_of("X", *parts, called=("y", "sample_weight", "groups")))
-    options = {"classes": 3 if kind == "classes" else 0, "repeats": weights == "repetitions"}
-    there, power = objective_of(rows, grouped=groups is not None, common=alike, **options, **common)
+    there, power = in_chunks(parts, alike, classes=3 if kind == "classes" else 0, **common)
     return here, there, power
+
+
+def in_chunks(parts, alike, **options):
+    """The criterion of X, y, weights and groups of dask, and the powers of two that its features are divided by."""
+    (rows,) = examined(rows_of("X", *parts, called=("y", "sample_weight", "groups")))
+    power = powers_of_two(rows, common=alike)
+    return objective_of(learnable(rows), partial(divided, power=power), **options), power
 
 
 CASES = [
@@ -77,8 +83,7 @@ def test_other_shapes_of_w(w, degree):
     scaled = np.ldexp(w, power[:, None] if w.ndim == 2 else power[0])
     if not w.ndim:
         parts = [cut(X, "ragged"), cut(Y, "ragged")]
-        (rows,) = examined(rows_of("X", *parts, called=("y", "sample_weight", "groups")))
-        there, power = objective_of(rows, kernel="gaussian", degree=degree, common=True)
+        there, power = in_chunks(parts, True, kernel="gaussian", degree=degree)
         scaled = np.ldexp(w, power[0])
     a, b = here(w, 0.05, gradient=True), there(scaled, 0.05, gradient=True)
     assert b.value == pytest.approx(a.value, rel=1e-12)
@@ -116,7 +121,7 @@ def test_a_search_ends_where_that_of_one_machine_does(kernel, degree, kind, metr
 
 
 def test_rows_without_weight_have_no_left_out_answer(monkeypatch):
-    monkeypatch.setattr(clustered, "SMALL", 0)
+    monkeypatch.setattr(fitting, "SMALL", 0)
     weight = WEIGHTS["importances"]
     model = regard.NadarayaWatsonRegressor(metric="scalar")
     model.fit(cut(X, "halves"), cut(Y, "halves"), cut(weight, "halves"))
@@ -145,8 +150,8 @@ def tiny(monkeypatch):
     """Few rows are many."""
     for name, size in {"FIRST_BAG": 200, "BAG": 300, "BATCH": 200, "ANSWERED": 300}.items():
         monkeypatch.setattr(many, name, size)
-    monkeypatch.setattr(clustered, "SMALL", 0)
-    monkeypatch.setattr(clustered, "SMALL_FOR_HEADS", 0)
+    monkeypatch.setattr(fitting, "SMALL", 0)
+    monkeypatch.setattr(fitting, "SMALL_FOR_HEADS", 0)
     return monkeypatch
 
 
@@ -172,7 +177,7 @@ def test_where_pairs_cannot_be_avoided_bags_are_searched(tiny):
 
 
 def test_heads_from_a_bag_and_last_steps_by_map_and_reduce(monkeypatch):
-    monkeypatch.setattr(clustered, "SMALL_FOR_HEADS", 0)
+    monkeypatch.setattr(fitting, "SMALL_FOR_HEADS", 0)
     for model, y in ((regard.KernelRegressor(), Y), (regard.KernelClassifier(), NUMBERS)):
         here, there = clone(model).fit(X, y), clone(model).fit(cut(X, "halves"), cut(y, "halves"))
         assert there.loo_score_ == pytest.approx(here.loo_score_, abs=1e-3)
@@ -191,7 +196,7 @@ def test_heads_from_a_bag_and_last_steps_by_map_and_reduce(monkeypatch):
     ],
 )
 def test_what_is_not_learned_from_many(model, message, monkeypatch):
-    monkeypatch.setattr(clustered, "SMALL", 0)
+    monkeypatch.setattr(fitting, "SMALL", 0)
     with pytest.raises(ValueError, match=message):
         model.fit(cut(X, "halves"), cut(Y, "halves"))
 

@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from regard.bandwidth.criterion import Evaluation
-from regard.bandwidth.objective import Objective
+from regard.bandwidth.objective import Evaluation, Objective
 from regard.bandwidth.search import Progress, learn
 from regard.bandwidth.shapes import spreads
 

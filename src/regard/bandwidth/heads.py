@@ -11,7 +11,7 @@ where to start, two thousand to walk down, eight thousand for the last steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from regard.bandwidth.criterion import Criterion
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.scaling import Scaling
 from regard.bandwidth.search import RIDGES, sharpest
@@ -140,13 +139,27 @@ def learn_heads(X: Array, y: Array, *, seed: int = 0, progress: Progress | None 
         if not heads:
             raise
         interrupted = True
-    weights = first.loss.mix(np.stack(answers[: len(heads)]), first.counts)
-    answer = np.tensordot(weights, np.stack(answers[: len(heads)]), 1)
-    value = first.in_units_of_y(first.loss(answer, first.rows, first.counts).value)
-    mixed = tuple(head._replace(weight=float(c)) for head, c in zip(heads, weights, strict=True) if c > 0.0)
-    search = HeadSearch(value, len(trail.path), np.array(trail.path), interrupted)
-    answer = first.loss.in_units_of_y(answer)
-    return Heads(mixed, scaling, answer, first.score(answer), search)
+    return mixed(first, heads, answers, scaling, trail.path, interrupted)
+
+
+def mixed(
+    objective: Objective,
+    heads: Sequence[LearnedHead],
+    answers: Sequence[Array],
+    scaling: Scaling,
+    path: Sequence[float],
+    interrupted: bool,
+) -> Heads:
+    """The heads with their shares in the mix, by their left-out answers to the rows of an objective in memory."""
+    loss, stacked = objective.loss, np.stack(answers[: len(heads)])
+    weights = loss.mix(stacked, objective.counts)
+    answer = np.tensordot(weights, stacked, 1)
+    value = objective.in_units_of_y(loss(answer, objective.rows, objective.counts).value)
+    kept = tuple(head._replace(weight=float(c)) for head, c in zip(heads, weights, strict=True) if c > 0.0)
+    answer = loss.in_units_of_y(answer)
+    return Heads(
+        kept, scaling, answer, objective.score(answer), HeadSearch(value, len(path), np.array(path), interrupted)
+    )
 
 
 def _planned(objective: Objective) -> float:
@@ -191,7 +204,7 @@ def _carries_full(objective: Objective, width: int) -> bool:
 
 
 def walk_head(
-    objective: Criterion, shape: Shape, start: Array, ridge: float, steps: int, trail: HeadTrail, gain: float
+    objective: Objective, shape: Shape, start: Array, ridge: float, steps: int, trail: HeadTrail, gain: float
 ) -> Place:
     """Down the logarithm of the criterion, with a price on turning, until a step brings less than ``gain``."""
     price = TURN_PRICE / len(objective.rows)

@@ -10,6 +10,7 @@ n. It shrinks like n^(−1/(d + 4)), so what bags of m rows find is averaged and
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,72 +44,48 @@ def learn_from_many(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Search:
-    """As ``learn``; where rows are many from some of them, see above.
+    """As ``learn``; where rows are many, or on a cluster, from some of them, see above.
 
     Where all rows are looked at, all are answered. Elsewhere up to 200,000 rows every row's left-out answer is computed
     at the end, beyond that those of 20,000 rows; others are NaN, and the criterion is the mean over the answered ones.
+    On a cluster the answers of all rows are lazy.
 
     *Cost*: with all rows some 10 evaluations, each a few passes; elsewhere that of ``learn`` with 5,000·n pairs for n²
-    beyond 20,000 rows, with 4·5,000·20,000 beyond 200,000.
+    beyond 20,000 rows, with 4·5,000·20,000 beyond 200,000, and on a cluster.
     """
-    n = len(objective.rows)
-    if n <= BATCHED or objective.criterion != "loo":
+    n, here = len(objective.rows), objective.in_memory
+    if here and (n <= BATCHED or objective.criterion != "loo"):
         return learn(objective, metric, ridge=ridge, progress=progress)
-    rng = np.random.default_rng(seed)
-    if few_features(objective.key.shape[1], metric):
-        bag = learn_bag(among(objective, batch(n, rng, FIRST_BAG)), None, metric, ridge=ridge, progress=progress)
-        first, every = joined_bags([bag], n / FIRST_BAG), replace(objective, tol=EXACT)
+    rng, search = np.random.default_rng(seed), partial(search_some, metric=metric, ridge=ridge)
+    # In many features, or with a matrix, no engine avoids the pairs.
+    if objective.key.shape[1] <= WAVY and metric != "full":
+        rows = batch(n, rng, FIRST_BAG)
+        first = joined_bags(objective.each_among(search, [(rows, None)], progress), n / len(rows))
+        every = replace(objective, tol=EXACT)
         if not first.interrupted and every.seconds(first.w) <= QUICK * n:
             return refine(every, metric, first, ridge=ridge, gain=GAIN, progress=progress)
-    if n <= BAGGED:
-        found = learn(_glance(objective, batch(n, rng)), metric, ridge=ridge, progress=progress)
-        return _answered(objective, found, np.arange(n), BATCH)
-    bags = [
-        learn_bag(among(objective, bag), some, metric, ridge=ridge, progress=progress) for bag, some in bags_of(n, rng)
-    ]
-    joined = joined_bags(bags, n / BAG)
-    return _answered(objective, joined, batch(n, rng, ANSWERED), BAGS * BATCH)
+    if here and n <= BAGGED:
+        found, rows, looked_at = search(objective, batch(n, rng, BATCH), progress=progress), np.arange(n), BATCH
+    else:
+        bags = [(batch(n, rng, BAG), batch(min(BAG, n), rng, BATCH)) for _ in range(BAGS)]
+        found, looked_at = joined_bags(objective.each_among(search, bags, progress), n / BAG), BAGS * BATCH
+        rows = batch(n, rng, ANSWERED)
+    final, answer = objective.answered(found.w, found.ridge, rows)
+    value = objective.in_units_of_y(final.value)
+    return found._replace(value=value, answer=answer, empty=final.empty, looked_at=looked_at)
 
 
-def learn_bag(
-    bag: Objective, some: Array | None, metric: str, *, ridge: float | None = 0.0, progress: Progress | None = None
+def search_some(
+    objective: Objective, rows: Array | None, metric: str, ridge: float | None, progress: Progress | None = None
 ) -> Search:
-    """What a bag of rows finds, looking at some of them; None: at all."""
-    return learn(bag if some is None else _glance(bag, some), metric, ridge=ridge, progress=progress)
+    """What a search finds that evaluates some of the rows, which may lose a little of their attention; None: all."""
+    some = objective if rows is None else replace(objective, tol=ROUGH).looking_at(rows)
+    return learn(some, metric, ridge=ridge, progress=progress)
 
 
-def few_features(width: int, metric: str) -> bool:
-    """In many features, or with a matrix, no engine avoids the pairs."""
-    return width <= WAVY and metric != "full"
-
-
-def bags_of(n: int, rng: np.random.Generator) -> list[tuple[Array, Array]]:
-    """Rows of every bag, and which of those are looked at."""
-    return [(batch(n, rng, BAG), batch(min(BAG, n), rng)) for _ in range(BAGS)]
-
-
-def batch(n: int, rng: np.random.Generator, size: int | None = None) -> Array:
+def batch(n: int, rng: np.random.Generator, size: int) -> Array:
     """Numbers of some of n rows, in order."""
-    return np.sort(rng.choice(n, min(BATCH if size is None else size, n), replace=False))
-
-
-def _glance(objective: Objective, rows: Array) -> Objective:
-    """A batch of the rows, which may lose a little of their attention."""
-    return replace(objective, tol=ROUGH).looking_at(rows)
-
-
-def among(objective: Objective, kept: Array) -> Objective:
-    """The objective of some of the rows, as if there were no others."""
-    return replace(
-        objective,
-        key=objective.key[kept],
-        loss=objective.loss.take(kept),
-        weight=None if objective.weight is None else objective.weight[kept],
-        counts=objective.counts[kept],
-        repeated=None if objective.repeated is None else objective.repeated[kept],
-        labels=objective.labels[kept],
-        rows=np.arange(len(kept)),
-    )
+    return np.sort(rng.choice(n, min(size, n), replace=False))
 
 
 def joined_bags(bags: list[Search], growth: float) -> Search:
@@ -135,12 +112,3 @@ def joined_bags(bags: list[Search], growth: float) -> Search:
         minima=(),
         interrupted=any(bag.interrupted for bag in bags),
     )
-
-
-def _answered(objective: Objective, found: Search, rows: Array, looked_at: int) -> Search:
-    """The search with the exact left-out answers of ``rows`` at its end."""
-    final = objective.looking_at(rows)(found.w, found.ridge)
-    answer = np.full((len(objective.rows), final.answer.shape[1]), np.nan)
-    answer[rows] = final.answer
-    value = objective.in_units_of_y(final.value)
-    return found._replace(value=value, answer=answer, empty=final.empty, looked_at=looked_at)

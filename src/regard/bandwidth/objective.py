@@ -10,18 +10,21 @@ look at the fit f with the row in it and charge for its degrees of freedom, tr H
 
 Weights of integer dtype are repetitions: one of a row's k copies leaves, k − 1 stay, and n = Σk. Weights of floating
 dtype are importances: the row leaves whole. With groups, a whole group leaves.
+
+An ``Objective`` holds its rows in memory. Where they lie in blocks on a cluster, each block is an ``Objective`` there;
+a subclass (``regard.cluster.learning``) says how blocks are mapped and how what they give is merged.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from regard.bandwidth.criterion import Evaluation
 from regard.bandwidth.losses import AbsoluteError, LogLoss, Loss, SquaredError
 from regard.bandwidth.rules import checked_kernel, checked_weight, counts_repetitions
 from regard.bandwidth.shapes import spreads
@@ -49,6 +52,16 @@ CRITERIA = ("loo", "gcv", "aicc")
 WORST, FARTHEST = 1e4, 1e6
 
 
+class Evaluation(NamedTuple):
+    """The criterion at one w and λ."""
+
+    value: float  # with y scaled to unit variance, see ``Objective.in_units_of_y``
+    w: Array | None  # its gradient, shaped as w; None where not asked for
+    log_ridge: float  # its derivative by log λ
+    answer: Array  # (Q, P)  left-out answers in the units of y, for the rows evaluated; of dask where the rows are
+    empty: int  # rows with nobody in reach, answered by the nearest other row
+
+
 @dataclass(frozen=True, eq=False)
 class Objective:
     """Data, loss and criterion; call it with w to get an Evaluation. Make it by ``Objective.of``."""
@@ -68,6 +81,8 @@ class Objective:
     rough: bool = False  # lines in single precision: enough to search by
     coding: Coding | None = None  # of a mixed table: then w is one number to a part
     leaning: Array | None = None  # (d,) boolean: features that lines have slopes in; None: all
+
+    in_memory: ClassVar[bool] = True
 
     @classmethod
     def of(
@@ -125,6 +140,32 @@ class Objective:
     def looking_at(self, rows: Array) -> Objective:
         """The same objective as a mean over some of the rows only; all rows stay keys."""
         return replace(self, rows=self.rows[rows])
+
+    def among(self, rows: Array) -> Objective:
+        """The objective of some of the rows, as if there were no others."""
+        return replace(
+            self,
+            key=self.key[rows],
+            loss=self.loss.take(rows),
+            weight=None if self.weight is None else self.weight[rows],
+            counts=self.counts[rows],
+            repeated=None if self.repeated is None else self.repeated[rows],
+            labels=self.labels[rows],
+            rows=np.arange(len(rows)),
+        )
+
+    def each_among(
+        self, search: Callable[..., Any], subsamples: Sequence[tuple[Array, Array | None]], progress: Any = None
+    ) -> list[Any]:
+        """``search(objective, evaluated, progress=…)`` of every subsample of rows, as if there were no others."""
+        return [search(self.among(rows), evaluated, progress=progress) for rows, evaluated in subsamples]
+
+    def answered(self, w: ArrayLike, ridge: float, rows: Array) -> tuple[Evaluation, Array]:
+        """The objective as a mean over ``rows``, and answers to all rows (n, P): NaN for those not evaluated."""
+        found = self.looking_at(rows)(w, ridge)
+        answer = np.full((len(self.rows), found.answer.shape[1]), np.nan)
+        answer[rows] = found.answer
+        return found, answer
 
     def in_units_of_y(self, value: float) -> float:
         """A value of this objective as the criterion is defined: y was scaled to unit variance before."""
@@ -278,7 +319,7 @@ class Objective:
     def _fit(self, score: Radial, ridge: float) -> Local:
         own = None
         if self.repeated is not None and self.criterion == "loo" and self.repeated[self.rows].any():
-            own = self._own()
+            own = self.own(self._staying)
         kept = self._kept if self._kept is not None and self._kept.holds(score.w) else None
         # What is kept was checked when it was laid out.
         problem = self._problem(score) if kept is None else replace(self._laid, score=score)
@@ -296,9 +337,12 @@ class Objective:
     def _laid(self) -> Problem:
         return replace(self._problem(Gaussian(1.0)), degree=2)
 
-    def _own(self) -> Partial:
-        """The copies of a row that stay when one leaves."""
-        return staying(self._staying, self.loss.columns[self.rows], self.key.shape[1], self.degree)
+    def own(self, mass: Array) -> Partial:
+        """The state of the copies of every row that stay when one leaves, of this mass (Q,): at distance 0, no δ."""
+        columns = self.loss.columns[self.rows]
+        moments = np.zeros((len(mass), moment_count(columns.shape[1], self.key.shape[1], 2 * self.degree)))
+        moments[:, : columns.shape[1]] = mass[:, None] * columns
+        return Partial(np.where(mass > 0.0, 0.0, -np.inf), mass, moments)
 
     @property
     def _staying(self) -> Array:
@@ -350,13 +394,6 @@ class Objective:
         value = np.log(loss.value) + (1.0 + freedom / n) / room
         by_freedom = (1.0 / room + (1.0 + freedom / n) / room**2) / n
         return float(value), loss.gradient / loss.value, by_freedom * counts * own
-
-
-def staying(mass: Array, columns: Array, width: int, degree: int) -> Partial:
-    """The state of copies of the queries that stay, of this mass (Q,) and columns (Q, P): at distance 0, with no δ."""
-    moments = np.zeros((len(mass), moment_count(columns.shape[1], width, 2 * degree)))
-    moments[:, : columns.shape[1]] = mass[:, None] * columns
-    return Partial(np.where(mass > 0.0, 0.0, -np.inf), mass, moments)
 
 
 def _check_degree(degree: int, key: Array) -> None:

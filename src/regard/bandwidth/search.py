@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.bandwidth.criterion import Criterion
+from regard.bandwidth.objective import Objective
 from regard.bandwidth.shapes import Shape
 from regard.bandwidth.valleys import ignore_the_widest, look_further, valleys
 from regard.bandwidth.walks import RIDGES, Point, Progress, Trail, closely, descend, sharpest
@@ -64,7 +64,7 @@ class Search(NamedTuple):
 
 
 def learn(
-    objective: Criterion,
+    objective: Objective,
     metric: str = "feature",
     *,
     ridge: float | None = 0.0,
@@ -94,7 +94,7 @@ def learn(
 
 
 def refine(
-    objective: Criterion,
+    objective: Objective,
     metric: str,
     first: Search,
     *,

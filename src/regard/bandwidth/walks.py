@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from regard.bandwidth.criterion import Criterion, Evaluation
+from regard.bandwidth.objective import Evaluation, Objective
 from regard.bandwidth.shapes import Shape
 from regard.core.kernels import KERNELS
 
@@ -58,7 +58,7 @@ class Point(NamedTuple):
 class Trail:
     """Every evaluation of one search, and the best of those over all its rows."""
 
-    objective: Criterion
+    objective: Objective
     ridge: float | None  # None: learned
     progress: Progress | None
     path: list[float] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Trail:
     found: Evaluation | None = None  # what was seen at the best; None where it must be looked at again
 
     def __call__(
-        self, shape: Shape, parameters: Array, ridge: float, *, gradient: bool = False, some: Criterion | None = None
+        self, shape: Shape, parameters: Array, ridge: float, *, gradient: bool = False, some: Objective | None = None
     ) -> Evaluation:
         """The objective, or ``some`` that looks at fewer rows."""
         objective = self.objective if some is None else some
@@ -91,7 +91,7 @@ class Trail:
         return START_RIDGE if self.ridge is None else self.ridge
 
 
-def sharpest(objective: Criterion) -> float:
+def sharpest(objective: Objective) -> float:
     """The narrowest bandwidth looked at is the spread of a feature over this: a tenth of the rows' mean spacing."""
     return float(np.clip(10.0 * objective.size, 10.0, 1e6))
 

@@ -43,7 +43,7 @@ def fit_elsewhere(fit: Fit) -> None:
         with learning(model, f"Learning {where}"):
             model.fit(table[list(names)], table[fit.target], sample_weight=weight)
         with working(f"Bringing the rows here and saving {fit.out}"):
-            from regard.estimators.clustered import brought_here
+            from regard.cluster.fitting import brought_here
 
             model = brought_here(model)
             save(model, fit.out, metadata={"target": fit.target}, force=fit.force)

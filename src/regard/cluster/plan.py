@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from regard.cluster.pooling import Chunked, prepared
-from regard.cluster.states import sketch_of, state_bytes, tree
+from regard.cluster.states import sketches, state_bytes, tree
 from regard.engines.costs import estimate
 from regard.engines.tasks import cores, workers
 from regard.pooling.planner import in_words, plan
@@ -58,10 +58,8 @@ def explain_chunks(*arguments: Any, **options: Any) -> ChunkedPlan:
     """
     chunked = prepared(*arguments, **options)
     queries, keys, look, near, _, _ = chunked
-    tol = 1e-9 if look.tol is None else look.tol
-    count, seconds, found = look.classes or keys.columns, 0.0, Counter[str]()
-    for i, j in zip(*np.nonzero(near), strict=True):
-        sketch = sketch_of(queries.facts[i], keys.facts[j], look.score, count, look.degree, tol)
+    seconds, found = 0.0, Counter[str]()
+    for sketch in sketches(queries, keys, look, near):
         found[plan(sketch, look.engine).steps[0].engine] += 1
         seconds += estimate(sketch, look.engine)
     moved, states = _moved(chunked)

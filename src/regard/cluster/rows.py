@@ -5,7 +5,7 @@ What comes to this machine is a box, some counts and some sums per block; the ro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -87,13 +87,30 @@ class Rows:
         total = np.sum([fact.total for fact in self.facts])
         return np.asarray(np.sum([fact.sums / total for fact in self.facts], axis=0))
 
-    @property
-    def value_bounds(self) -> Bounds:
-        """Of value, over the rows that have a weight, (P,) each."""
-        counted = [fact.value for fact in self.facts if fact.counted]
-        return Bounds(
-            np.min([bounds.low for bounds in counted], axis=0), np.max([bounds.high for bounds in counted], axis=0)
-        )
+    def ends(self, part: str) -> Bounds:
+        """Bounds (d,) or (P,) of "key" or "value", over the rows that have a weight."""
+        counted = [getattr(fact, part) for fact in self.facts if fact.counted]
+        return Bounds(np.min([each.low for each in counted], axis=0), np.max([each.high for each in counted], axis=0))
+
+    def each(self, name: str, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """A delayed call of ``function`` for every block, with these arguments behind it."""
+        task = tasks_of(name, function)
+        return [task((at,), block, *arguments) for at, block in enumerate(self.blocks)]
+
+    def mapped(self, name: str, function: Callable[..., Block], *arguments: Any) -> Rows:
+        """The same with other blocks, of which nothing is known yet."""
+        return replace(self, blocks=tuple(self.each(name, function, *arguments)), facts=())
+
+    def taken(self, wanted: Array) -> Any:
+        """A delayed Block of some of the rows, by their numbers among all, in order."""
+        starts = np.concatenate([[0], np.cumsum(self.lengths)])
+        cuts, cut = np.searchsorted(wanted, starts), tasks_of("take", _taken)
+        parts = [
+            cut((at,), block, wanted[cuts[at] : cuts[at + 1]] - starts[at])
+            for at, block in enumerate(self.blocks)
+            if cuts[at] < cuts[at + 1]
+        ]
+        return tasks_of("gather", together)((0,), parts)
 
 
 def rows_of(
@@ -137,9 +154,7 @@ def rows_of(
 
 def examined(*tables: Rows) -> list[Rows]:
     """The same with their facts, all found in one pass over the blocks."""
-    task = tasks_of("facts", facts_of)
-    tasks = [task((number, at), block) for number, rows in enumerate(tables) for at, block in enumerate(rows.blocks)]
-    found = iter(compute(tasks))
+    found = iter(compute([task for rows in tables for task in rows.each("facts", facts_of)]))
     return [replace(rows, facts=tuple(next(found) for _ in rows.blocks)) for rows in tables]
 
 
@@ -223,9 +238,5 @@ def together(blocks: Sequence[Block]) -> Block:
     return Block._make(None if each[0] is None else np.concatenate(each) for each in zip(*blocks, strict=True))
 
 
-def picked(lengths: Sequence[int], wanted: Array) -> list[tuple[int, Array]]:
-    """Which blocks of so many rows hold the rows ``wanted``, sorted numbers among all, and their numbers there."""
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    cuts = np.searchsorted(wanted, starts)
-    parts = ((at, wanted[cuts[at] : cuts[at + 1]] - starts[at]) for at in range(len(lengths)))
-    return [(at, rows) for at, rows in parts if len(rows)]
+def _taken(block: Block, rows: Array) -> Block:
+    return Block._make(None if part is None else part[rows] for part in block)

@@ -6,18 +6,20 @@ by the order of the blocks, so that results repeat to the last bit whoever compu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.cluster.rows import Block, Facts, Rows
+from regard.cluster.rows import Block, Rows
 from regard.core.block_bounds import LINES, SHARE, in_reach
 from regard.core.bounds import Bounds
-from regard.core.problem import Sketch, build, matrix, moment_count
+from regard.core.lines import LocalFit, local_fit
+from regard.core.problem import Problem, Sketch, build, matrix, moment_count
 from regard.core.scores import Nearest, Radial, Score
+from regard.core.state import Partial
 from regard.engines.tasks import engine_here, tasks_of
 from regard.pooling.folds import Fold, fold, nothing
 
@@ -53,8 +55,8 @@ class Look:
         return np.asarray((table.astype(np.float64) - self.centre) / self.scale)
 
 
-def state(look: Look, query: Block, key: Block, mask: Array | None = None) -> Fold:
-    """The state of a block of queries over a block of keys, on the worker that computes it."""
+def problem_of(look: Look, query: Block, key: Block, mask: Array | None = None) -> tuple[Problem, str]:
+    """The problem of a block of queries over a block of keys, and the engine for it on this worker."""
     if not len(query.key) or not len(key.key):
         mask = None
     assert key.value is not None
@@ -70,8 +72,41 @@ def state(look: Look, query: Block, key: Block, mask: Array | None = None) -> Fo
         exclude=pair,  # type: ignore[arg-type]
         tol=look.tol,
     )
-    engine = engine_here(look.engine, len(problem.query) * len(problem.key))
-    return fold(replace(problem, degree=look.degree), engine, nearest=look.nearest)
+    return replace(problem, degree=look.degree), engine_here(look.engine, len(problem.query) * len(problem.key))
+
+
+def state(look: Look, query: Block, key: Block, mask: Array | None = None) -> Fold:
+    """The state of a block of queries over a block of keys, on the worker that computes it."""
+    return fold(*problem_of(look, query, key, mask), nearest=look.nearest)
+
+
+class Fitted(NamedTuple):
+    """Local means or lines of a block of queries, from its state over all keys."""
+
+    partial: Partial
+    fit: LocalFit
+    output: Array  # (Q, P)  what ``look`` averages; of the nearest key for queries with nobody in reach
+    settled: Array  # (Q,)  queries whose answer does not move with w: nobody in reach, or a limit
+    empty: Array  # (Q,)  queries with nobody in reach
+
+
+def fitted(look: Look, fold: Fold, ridge: float, width: int, own: Partial | None = None) -> Fitted:
+    """Fits from a state over keys of so many features; ``own`` is what a query adds to its keys."""
+    score, columns = look.score, len(fold.power)
+    assert isinstance(score, Radial)
+    partial, limit = fold.moments(own)
+    settled = limit | (partial.mass <= 0.0)
+    # A kernel that ends nowhere reaches somebody, however far.
+    empty = settled & out_of_reach(look, fold)
+    fit = local_fit(partial, columns, width, look.degree // 2, score.w, ridge)
+    nearest = partial.moments[:, :columns] / np.where(partial.mass > 0.0, partial.mass, 1.0)[:, None]
+    return Fitted(partial, fit, np.where((limit & empty)[:, None], nearest, fit.output), settled, empty)
+
+
+def out_of_reach(look: Look, fold: Fold) -> Array:
+    """Queries (Q,) beyond the end of a compact kernel around every key."""
+    compact = look.score.kernel.compact and not fold.hard  # type: ignore[attr-defined]
+    return fold.soft.mass <= 0.0 if compact else np.zeros(len(fold.tail), bool)
 
 
 def pairs_in_reach(queries: Rows, keys: Rows, look: Look, *, masked: bool = False) -> Array:
@@ -128,11 +163,14 @@ def state_bytes(keys: Rows, look: Look) -> int:
     return 8 * (3 + moment_count(look.classes or keys.columns, keys.width, look.degree))
 
 
-def sketch_of(query: Facts, key: Facts, score: Score, columns: int, degree: int, tol: float) -> Sketch:
-    """What the planner would be told of a pair of blocks, as far as it is known beforehand."""
-    span: tuple[float, ...] = ()
-    if isinstance(score, Radial) and score.w.ndim < 2 and query.counted and key.counted:
-        width = np.maximum(query.key.high, key.key.high) - np.minimum(query.key.low, key.key.low)
-        span = tuple((width * score.w).tolist())
-    shape = query.rows, key.counted, len(key.key.low), columns
-    return Sketch(*shape, np.dtype(np.float64), score, degree, tol=tol, span=span)
+def sketches(queries: Rows, keys: Rows, look: Look, near: Array) -> Iterator[Sketch]:
+    """What a planner would be told of every pair of blocks that is near, as far as it is known beforehand."""
+    score, columns, tol = look.score, look.classes or keys.columns, 1e-9 if look.tol is None else look.tol
+    for i, j in zip(*np.nonzero(near), strict=True):
+        query, key = queries.facts[i], keys.facts[j]
+        span: tuple[float, ...] = ()
+        if isinstance(score, Radial) and score.w.ndim < 2 and query.counted and key.counted:
+            width = np.maximum(query.key.high, key.key.high) - np.minimum(query.key.low, key.key.low)
+            span = tuple((width * score.w).tolist())
+        shape = query.rows, key.counted, len(key.key.low), columns
+        yield Sketch(*shape, np.dtype(np.float64), score, look.degree, tol=tol, span=span)

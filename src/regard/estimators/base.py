@@ -20,13 +20,13 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from regard.bandwidth.rules import checked_weight
+from regard.cluster.answers import ClusterRows
 from regard.core.scores import Score
 from regard.data.columns import Coding
 from regard.estimators.callbacks import CallbackSupportMixin, with_callbacks
 from regard.estimators.clustered import anywhere
 from regard.estimators.inputs import query_array, training_arrays
 from regard.estimators.layout import leaves
-from regard.estimators.lazily import answers_from_cluster
 from regard.estimators.parameters import check_parameters
 from regard.estimators.streams import Aging, append_rows, begin_stream, keep_rows, rows_to_forget
 from regard.model.diagnosis import Diagnosis, judge, relevance
@@ -80,8 +80,7 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
     _LABELS: ClassVar[bool] = False  # whether y is labels
     _EMPTY: ClassVar[tuple[str, ...]] = ("nearest", "nan", "raise")
 
-    _rows: Any = None  # where training rows lie on a cluster
-    _mapped: MappedRows | None = None  # where they lie in a file
+    _elsewhere: MappedRows | ClusterRows | None = None  # training rows in a file, or on a cluster
     _file: Any = None  # the file that arrays are in
     _made: tuple[tuple[Any, ...], Smoother] | None = None  # what the smoother was made from, and it
 
@@ -162,7 +161,7 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
 
     def _remember(self, key: Array, value: Array, sample_weight: Array | None) -> None:
         self.key_, self.value_, self.sample_weight_ = key, value, sample_weight
-        for name in (*DERIVED, "arrival_", "classes_given_", "_rows", "_mapped", "_made"):
+        for name in (*DERIVED, "arrival_", "classes_given_", "_elsewhere", "_made"):
             self.__dict__.pop(name, None)  # they are of the rows before
 
     @property
@@ -228,10 +227,8 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
 
     def _answer(self, query: Array) -> Answer:
         """What ``predict`` goes by, wherever the training rows are."""
-        if self._rows is not None:
-            return answers_from_cluster(self, query)
-        smoother = self._asked
-        return smoother.answer(query) if self._mapped is None else self._mapped.answer(smoother, query)
+        smoother, elsewhere = self._asked, self._elsewhere
+        return smoother.answer(query) if elsewhere is None else elsewhere.answer(smoother, query)
 
     def _report(self, empty: Array) -> None:
         """Warn or raise about empty rows; called by public methods only, so that the warning points at their caller."""

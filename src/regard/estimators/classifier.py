@@ -12,9 +12,9 @@ from sklearn.utils.metaestimators import available_if
 
 from regard.bandwidth.distinct import distinct, spread_out
 from regard.bandwidth.losses import as_probabilities
+from regard.cluster.answers import lazy_answers
 from regard.core.arrays import is_chunked
 from regard.estimators.callbacks import with_callbacks
-from regard.estimators.lazily import lazy_answers
 from regard.estimators.streams import appends
 from regard.model.calibration import Calibration, learn_calibration, set_bound
 from regard.model.drift import Errors, Sample

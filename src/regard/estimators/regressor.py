@@ -11,8 +11,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from regard.cluster.answers import lazy_answers
 from regard.core.arrays import is_chunked
-from regard.estimators.lazily import lazy_answers
 from regard.estimators.streams import appends
 from regard.model.drift import Errors, Sample
 from regard.model.intervals import (

@@ -20,7 +20,7 @@ from scipy.optimize import minimize
 from regard.bandwidth.adaptive import Neighbourhood, groups_of
 from regard.bandwidth.distinct import Distinct, distinct, spread_out
 from regard.bandwidth.heads import FINEST, TURN_PRICE
-from regard.bandwidth.many import ANSWERED, BAGGED, BATCHED, EXACT, QUICK, among
+from regard.bandwidth.many import ANSWERED, BAGGED, BATCHED, EXACT, QUICK
 from regard.bandwidth.rules import counts_repetitions
 from regard.bandwidth.search import RIDGES
 from regard.bandwidth.shapes import MOST_TURN
@@ -200,7 +200,7 @@ def relearned_answers(heads: Sequence[HeadObjective], *, ridge: bool) -> Array:
     out = np.empty((n, first.loss.columns.shape[1]))
     for number in range(folds):
         held, kept = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
-        without = [one._replace(objective=among(one.objective, kept)) for one in heads]
+        without = [one._replace(objective=one.objective.among(kept)) for one in heads]
         moved = [_relearned(one, ridge) for one in without]
         if len(heads) > 1:
             answers = [one.objective(head.w, head.ridge).answer for one, head in zip(without, moved, strict=True)]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from regard.bandwidth import OPTIMIZERS, Objective, learned
-from regard.bandwidth.criterion import Evaluation
+from regard.bandwidth.objective import Evaluation
 from regard.core.kernels import KERNELS
 from regard.play.fair import Job
 from regard.play.messages import Fields

@@ -102,7 +102,7 @@ def plan(sketch: Sketch, engine: str = "auto", threads: int = 1) -> Plan:
         raise ValueError(f"engine must be one of {', '.join(['auto', *ENGINES])}, got {engine!r}")
     steps = [_step(sketch, name, sketch.score, threads, reason)]
     # A worker has a plan of its own, with its own limit.
-    if _can_overflow(sketch.score) and name != "dask":
+    if can_overflow(sketch.score) and name != "dask":
         limit = Nearest(sketch.score.w)  # type: ignore[attr-defined]
         steps.append(
             _step(sketch, engine_of_limits(name), limit, threads, "only for queries where every score overflows")
@@ -141,7 +141,8 @@ def _choose(sketch: Sketch) -> tuple[str, str, tuple[Candidate, ...]]:
     return best.engine, best.why, tuple(found)
 
 
-def _can_overflow(score: Score) -> bool:
+def can_overflow(score: Score) -> bool:
+    """Whether queries far from all keys have no finite score, and take the softmax limit."""
     return isinstance(score, Radial) and not isinstance(score, Nearest) and not score.kernel.compact and score.w.any()
 
 

@@ -18,10 +18,9 @@ from regard.core.plan import Step
 from regard.core.problem import Adjoint, Gradients, Problem, Sketch, moment_count
 from regard.core.scores import Gaussian
 from regard.core.state import Partial, empty
-from regard.engines import dask as elsewhere
 from regard.engines.costs import estimate
 from regard.engines.cpu.reference import averages as few_averages
-from regard.pooling.planner import SMALL, plan, step_at_once
+from regard.pooling.planner import SMALL, can_overflow, plan, step_at_once
 
 if TYPE_CHECKING:
     from regard.engines.cpu.few import Few
@@ -95,16 +94,16 @@ def run_moments(problem: Problem, engine: str) -> Ran:
     first, *others = plan(problem.sketch(), engine, available_threads()).steps
     if not queries or not problem.key.shape[0]:
         return Ran(empty(queries, moment_count(problem.columns.shape[1], problem.key.shape[1], problem.degree)), limit)
-    if first.engine == "dask":
-        return Ran(*elsewhere.moments(problem, first, run_moments))
     whole, uncertified = engines.load(first.engine).moments(problem, first)
     rows = None if uncertified is None else np.flatnonzero(uncertified)
+    if uncertified is not None and can_overflow(problem.score):
+        limit = uncertified
     for step in others:
         if rows is None or not rows.size:
             break
         partial, uncertified = engines.load(step.engine).moments(replace(problem.take(rows), score=step.score), step)
         # Scores below every finite number: the lowest one stands for them.
-        limit[rows], whole = True, whole._replace(moments=as_numpy(whole.moments))
+        whole = whole._replace(moments=as_numpy(whole.moments))
         whole.peak[rows], whole.mass[rows] = np.finfo(np.float64).min, partial.mass
         whole.moments[rows] = partial.moments
         rows = None if uncertified is None else rows[uncertified]
@@ -114,8 +113,6 @@ def run_moments(problem: Problem, engine: str) -> Ran:
 def run_pullback(problem: Problem, engine: str, partial: Partial, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
     """Gradients through the scores by the plan's first step; ``partial`` is what ``run_moments`` returned."""
     step = plan(problem.sketch(), engine, available_threads()).steps[0]
-    if step.engine == "dask" and len(problem.query):
-        return elsewhere.pullback(problem, step, partial, adjoint, want, run_pullback)
     return engines.load(step.engine).pullback(problem, step, partial, adjoint, want)
 
 
@@ -128,8 +125,6 @@ def run_weights(problem: Problem, engine: str) -> Array:
         steps = plan(problem.sketch(), "tiled", available_threads()).steps
     if not out.size:
         return out
-    if steps[0].engine == "dask":
-        return elsewhere.weights(problem, steps[0], run_weights)
     rows = np.arange(out.shape[0])
     for step in steps:
         part = replace(problem.take(rows), score=step.score)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.core.arrays import is_chunked
 from regard.data.files import PathLike
 from regard.data.packing import Packer, Unpacker
 from regard.data.sealed import Kind, Sealed, read_sealed, write_sealed
@@ -122,8 +123,8 @@ def _describe(model: Any, metadata: Mapping[str, Any], *, single: bool) -> tuple
     if kind not in KINDS or type(model) is not _resolve(kind):
         raise StoreError(f"model must be one of {', '.join(KINDS)} of regard, got {type(model).__qualname__}")
     model._check_file()
-    if model._rows is not None:
-        from regard.estimators.clustered import brought_here
+    if is_chunked(vars(model).get("key_")):
+        from regard.cluster.fitting import brought_here
 
         model = brought_here(model)
     fitted = {name: value for name, value in vars(model).items() if name.endswith("_") and name[0] != "_"}
@@ -185,7 +186,7 @@ def _made(sealed: Sealed, path: PathLike, embed: Any, *, mapped: bool) -> Saved:
         if mapped and shelves is not None:
             from regard.model.mapped import MappedRows
 
-            model._mapped = MappedRows.of(shelves, model.key_, model.value_, model.sample_weight_)
+            model._elsewhere = MappedRows.of(shelves, model.key_, model.value_, model.sample_weight_)
         # Files written before sizes were stated have none; their arrays are checked against each other.
         _layout().sizes_of(description["kind"], parameters, fitted, description.get("sizes"))
         if not mapped:
