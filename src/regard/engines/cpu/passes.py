@@ -280,7 +280,7 @@ def _split(problem: Problem, pairs: Pairs, step: Step, reach: Reach | None = Non
 
         def add(near: Array) -> None:
             where = 0, len(peak), keys.start, keys.stop, step.key_tile, near
-            if problem.rough:
+            if problem.rough and problem.degree == 2:
                 centred_blocks(part, columns, *where, peak, sums)
             else:
                 average_blocks(part, columns, problem.degree, *where, peak, sums)

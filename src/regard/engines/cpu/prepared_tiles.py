@@ -1,9 +1,8 @@
-"""Gaussian means of the same rows at many w: all that does not depend on w is laid out once.
+"""Prepared Gaussian means of a few thousand rows, by compiled programs.
 
-A search asks for the errors of left-out rows, and their slopes, at dozens of w. On a few thousand rows arranging the
-problem takes longer than its pairs; and the slopes come out of the same pass as the errors (``programs/slopes``). Rows
-stand in the order of a kd-tree, and a tile of keys that cannot reach 2⁻⁵³/n of a query's attention is skipped: the
-nearest other key, looked up once, tells how much there is at least.
+There arranging the problem takes longer than its pairs; and the slopes come out of the same pass as the errors
+(``programs/slopes``). Rows stand in the order of a kd-tree, and a tile of keys that cannot reach 2⁻⁵³/n of a query's
+attention is skipped: the nearest other key, found once, bounds the attention from below.
 """
 
 from __future__ import annotations
@@ -16,10 +15,11 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from regard.core.plan import Step
-from regard.core.problem import Problem
+from regard.core.problem import Adjoint, Outcome, Problem
 from regard.core.scores import Gaussian
+from regard.core.state import Partial
 from regard.engines.cpu.jobs import blocks, each
-from regard.engines.cpu.swept import LARGEST, SMALLEST, Swept, safe_to_square
+from regard.engines.cpu.prepared import LARGEST, SMALLEST, safe_to_square, shaped_as
 from regard.engines.cpu.words import frozen, lane_labels, packed, unpacked
 from regard.programs.cpu.boxes import Boxes, tiles_in_reach
 from regard.programs.cpu.fused import gaussian_sums
@@ -32,8 +32,8 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Sweep:
-    """Call it with w, one number or (d,); make it by ``sweep``."""
+class TiledMeans:
+    """A ``Prepared`` problem of degree 0; make it by ``tiled_means``."""
 
     queries: Array  # (blocks, d, lanes)
     own: Array  # (blocks, lanes)
@@ -47,10 +47,10 @@ class Sweep:
     nearest: Array  # (Q, d)  squared differences to a key nearby that counts; inf where none is known
     light: Array  # (Q,)  the logarithm of its weight
     order: Array  # (Q,)  the caller's numbers of the queries
+    staying: Array | None  # (Q,)  mass at the query's own place, of its own value
     step: Step
 
     def holds(self, w: Array) -> bool:
-        """Whether no square of this w overflows or vanishes."""
         return safe_to_square(w)
 
     @property
@@ -61,8 +61,8 @@ class Sweep:
         """
         return float(len(self.keys) * 2.0 ** (60.0 - DEEPEST[8]))
 
-    def __call__(self, w: Array, *, slopes: bool) -> Swept:
-        """Means at w, with their slopes if asked for. *Cost*: O(Q·K·d)."""
+    def moments(self, w: Array, *, slopes: bool = False) -> Outcome:
+        """With slopes, Σ exp(score)·δ² and Σ exp(score)·(value − own)·δ² follow in turn, feature by feature."""
         w = frozen(np.broadcast_to(np.abs(w), self.keys.shape[1]).astype(np.float64))
         c, lanes = -0.5 * LOG2E, self.queries.shape[2]
         cap, tile = DEEPEST[8] / -c, self.step.key_tile
@@ -83,11 +83,17 @@ class Sweep:
         each(run, blocks(len(self.queries), -(-self.step.query_tile // lanes)), self.step.threads)
         found = np.empty((len(self.order), sums.shape[1]))
         found[self.order] = unpacked(sums.sum(axis=2), len(self.order))
-        if slopes:
-            return Swept(found[:, 0], found[:, 1], found[:, 2::2], found[:, 3::2])
-        own = np.empty(len(self.order))
-        own[self.order] = self.own.reshape(-1)[: len(own)]
-        return Swept(found[:, 0], found[:, 1] - own * found[:, 0], None, None)
+        if not slopes:
+            own = np.empty(len(self.order))
+            own[self.order] = self.own.reshape(-1)[: len(own)]
+            found[:, 1] -= own * found[:, 0]
+        mass = found[:, 0] if self.staying is None else found[:, 0] + self.staying
+        return Outcome(Partial(np.zeros(len(mass)), mass, found[:, 1:]), mass < self.least_mass)
+
+    def pullback(self, w: Array, partial: Partial, adjoint: Adjoint) -> Array:
+        error, squares, gains = partial.moments[:, :1], partial.moments[:, 1::2], partial.moments[:, 2::2]
+        moved = error / partial.mass[:, None] * squares - gains
+        return shaped_as(w, (adjoint.value[:, 0] / partial.mass) @ moved)
 
     def _level(self, w: Array) -> Array:
         """Scores below it do not show in a query's mass, (blocks, lanes)."""
@@ -97,8 +103,8 @@ class Sweep:
         return packed(floor[:, None], self.queries.shape[2])[:, 0]
 
 
-def sweep(problem: Problem, own: Array, step: Step) -> Sweep | None:
-    """Lay out a problem whose queries have values ``own`` (Q,); None where no program fits."""
+def tiled_means(problem: Problem, own: Array, staying: Array | None, step: Step) -> TiledMeans | None:
+    """Lay out a problem whose queries have values ``own`` (Q,), and copies of that mass; None if no program fits it."""
     plain = isinstance(problem.score, Gaussian) and problem.score.w.ndim < 2 and problem.mask is None
     if not plain or problem.exclude is None or problem.degree or problem.columns.shape[1] != 1:
         return None
@@ -118,7 +124,7 @@ def sweep(problem: Problem, own: Array, step: Step) -> Sweep | None:
     nearest, light = _nearest(query, key, query_labels, key_labels, unit, weight)
     starts = np.arange(0, len(key), step.key_tile)
     ones = np.ones(len(value)) if weight is None else weight
-    return Sweep(
+    return TiledMeans(
         queries=queries,
         own=frozen(packed(own[at, None], lanes)[:, 0]),
         query_labels=frozen(packed(query_labels[:, None], lanes)[:, 0]),
@@ -141,6 +147,7 @@ def sweep(problem: Problem, own: Array, step: Step) -> Sweep | None:
         nearest=nearest,
         light=light,
         order=at,
+        staying=staying,
         step=step,
     )
 
