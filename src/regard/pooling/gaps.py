@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.lines import LocalFit, local_fit
 from regard.core.problem import build, moment_count
 from regard.core.scores import Radial
@@ -23,8 +23,6 @@ from regard.core.state import Partial, empty, merge
 from regard.pooling.functions import attention_weights, pool
 from regard.pooling.local import centre_and_scale
 from regard.pooling.runner import run_moments
-
-Array = NDArray[Any]
 
 
 class Gaps(NamedTuple):

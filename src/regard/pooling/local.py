@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from regard.core.arrays import as_numpy, like
+from regard.core.arrays import Array, as_numpy, like
 from regard.core.lines import Central, LocalAdjoint, LocalFit, central, line, local_adjoint, local_fit
 from regard.core.problem import Adjoint, Gradients, Problem, build, split_moments
 from regard.core.scores import Radial
@@ -16,8 +16,6 @@ from regard.core.state import Partial, merge
 from regard.engines.cpu.prepared import Prepared
 from regard.pooling.planner import engine_of_limits
 from regard.pooling.runner import run_moments, run_pullback
-
-Array = NDArray[Any]
 
 # Roundings that a line may move its answer by before it is looked at again, and columns of products held at once then.
 ROUNDINGS, COLUMNS = 1e3, 16
@@ -87,8 +85,7 @@ def pull_scores(
     if not rows.size:
         nothing = {"w": np.zeros_like(problem.score.w), "query": np.zeros(problem.query.shape)}  # type: ignore[attr-defined]
         return Gradients(**{name: nothing[name] for name in want})
-    some = Partial(partial.peak[rows], partial.mass[rows], partial.moments[rows], partial.hard)
-    found = run_pullback(problem.take(rows), engine, some, adjoint.take(rows), want)
+    found = run_pullback(problem.take(rows), engine, partial.take(rows), adjoint.take(rows), want)
     if found.query is None:
         return found
     query = np.zeros(problem.query.shape)

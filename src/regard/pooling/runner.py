@@ -10,10 +10,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from regard import engines
-from regard.core.arrays import as_numpy, is_tensor
+from regard.core.arrays import Array, as_numpy, is_tensor
 from regard.core.plan import Step
 from regard.core.problem import Adjoint, Gradients, Problem, Sketch, moment_count
 from regard.core.scores import Gaussian
@@ -23,8 +22,6 @@ from regard.engines.costs import estimate
 from regard.engines.cpu.prepared import Prepared, few_lines, few_means
 from regard.engines.cpu.reference import averages as few_averages
 from regard.pooling.planner import SMALL, plan, step_at_once
-
-Array = NDArray[Any]
 
 # Seeing all pairs once for a value and its slope is as good as seeing this share of them for one after the other.
 SWEPT = 5.0

@@ -12,16 +12,14 @@ are is used, if any, is decided once before a search, by ``pooling.runner.prepar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.problem import Adjoint, Outcome, Problem, moment_count
 from regard.core.scores import Gaussian
 from regard.core.state import Partial
-
-Array = NDArray[Any]
 
 # Differences and w whose squares, and products of squares, are safe.
 SMALLEST, LARGEST = 1e-70, 1e70

@@ -8,27 +8,25 @@ attention is skipped: the nearest other key, found once, bounds the attention fr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
+from regard.core.arrays import Array
 from regard.core.plan import Step
 from regard.core.problem import Adjoint, Outcome, Problem
 from regard.core.scores import Gaussian
 from regard.core.state import Partial
+from regard.engines.cpu.arranged import space_order
 from regard.engines.cpu.jobs import blocks, each
 from regard.engines.cpu.prepared import LARGEST, SMALLEST, safe_to_square, shaped_as
+from regard.engines.cpu.reach import Space, boxes_of
 from regard.engines.cpu.words import frozen, lane_labels, packed, unpacked
 from regard.programs.cpu.boxes import Boxes, tiles_in_reach
 from regard.programs.cpu.fused import gaussian_sums
 from regard.programs.cpu.lanes import DEEPEST, LOG2E, block_lanes
-from regard.programs.cpu.order import kd_order
 from regard.programs.cpu.pairs import GAUSSIAN
 from regard.programs.cpu.slopes import WIDEST, gaussian_slopes
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,18 +112,17 @@ def tiled_means(problem: Problem, own: Array, staying: Array | None, step: Step)
     if not (safe and 0 < width <= WIDEST and problem.query.dtype == np.float64):
         return None
     unit, lanes = 1.0 / np.where(span > 0.0, span, 1.0), block_lanes(8)
-    at, to = (_order(rows, unit, step.key_tile, lanes) for rows in (problem.query, problem.key))
+    at, to = (space_order(rows, unit, step.key_tile, lanes) for rows in (problem.query, problem.key))
     query, key, value = problem.query[at], frozen(problem.key[to]), problem.columns[to, 0]
     weight = None if problem.sample_weight is None else problem.sample_weight[to].astype(np.float64)
     labels = lane_labels(problem, np.dtype("i8"))
     assert labels is not None
     query_labels, key_labels = labels[0][at], labels[1][to]
-    queries = frozen(packed(query, lanes))
+    space = Space(query, key, unit, np.zeros(width), 1.0 - 1e-14)
     nearest, light = _nearest(query, key, query_labels, key_labels, unit, weight)
-    starts = np.arange(0, len(key), step.key_tile)
     ones = np.ones(len(value)) if weight is None else weight
     return TiledMeans(
-        queries=queries,
+        queries=frozen(packed(query, lanes)),
         own=frozen(packed(own[at, None], lanes)[:, 0]),
         query_labels=frozen(packed(query_labels[:, None], lanes)[:, 0]),
         keys=key,
@@ -133,29 +130,13 @@ def tiled_means(problem: Problem, own: Array, staying: Array | None, step: Step)
         weights=None if weight is None else frozen(weight),
         columns=frozen(np.stack([ones, ones * value])),
         key_labels=frozen(key_labels),
-        boxes=Boxes(
-            code=GAUSSIAN,
-            low=frozen(np.minimum.reduceat(key, starts)),
-            high=frozen(np.maximum.reduceat(key, starts)),
-            top=frozen(np.zeros(len(starts))),
-            queries=queries,
-            w=unit,
-            slack=np.zeros(width),
-            stretch=1.0 - 1e-14,
-            largest=float(np.finfo(np.float64).max),
-        ),
+        boxes=boxes_of(space, GAUSSIAN, query.dtype, step.key_tile),
         nearest=nearest,
         light=light,
         order=at,
         staying=staying,
         step=step,
     )
-
-
-def _order(rows: Array, unit: Array, tile: int, lanes: int) -> Array:
-    order = np.arange(len(rows))
-    kd_order(rows.copy(), unit, tile, lanes, order)
-    return order
 
 
 def _nearest(
