@@ -162,6 +162,19 @@ class Block:
     def read(self, variables: list[Any]) -> list[Any]:
         return [self.builder.load(variable) for variable in variables]
 
+    def by_number(self, number: Any, most: int, body: Callable[[int], None]) -> None:
+        """The code of ``body(n)`` for each n = 1 … most, so that loops of n steps can be unrolled; else ``body(0)``."""
+        builder, end = self.builder, self.builder.append_basic_block()
+        cases = [builder.append_basic_block() for _ in range(most + 1)]
+        switch = builder.switch(number, cases[0])
+        for n, case in enumerate(cases):
+            if n:
+                switch.add_case(self.index(n), case)
+            with builder.goto_block(case):
+                body(n)
+                builder.branch(end)
+        builder.position_at_end(end)
+
     def fma(self, x: Any, y: Any, z: Any) -> Any:
         """x·y + z, rounded once."""
         kind = f"v{self.real.lanes}{'f32' if self.real is REAL_32 else 'f64'}"
