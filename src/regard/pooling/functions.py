@@ -104,16 +104,8 @@ def explain_plan(
     tol: float | None = None,
 ) -> Plan:
     """``regard.explain_plan`` of arrays in memory."""
-    problem = build(
-        matrix("query", query),
-        matrix("key", key),
-        matrix("value", value),
-        score,
-        mask=mask,
-        sample_weight=sample_weight,
-        exclude=exclude,
-        tol=tol,
-    )
+    sides = matrix("query", query), matrix("key", key), matrix("value", value)
+    problem = build(*sides, score, mask=mask, sample_weight=sample_weight, exclude=exclude, tol=tol)
     return plan(problem.sketch(), engine, available_threads())
 
 

@@ -51,9 +51,10 @@ class Local:
         adjoint, score = back.adjoint, self.problem.score
         assert isinstance(score, Radial)
         if leverage is not None:
-            own = np.where(self.settled, 0.0, leverage * np.exp(-self.partial.peak) / _positive(self.partial.mass))
+            mass = np.where(self.partial.mass > 0.0, self.partial.mass, 1.0)
+            own = np.where(self.settled, 0.0, leverage * np.exp(-self.partial.peak) / mass)
             adjoint = adjoint._replace(right=adjoint.right + like(own[:, None], self.fit.left) * self.fit.left)
-        found = self.pull(adjoint, want)
+        found = pull_scores(self.problem, self.engine, self.partial, self.settled, adjoint, want)
         w = None if found.w is None else found.w + like_w(back.w, score.w)
         query = None if found.query is None else found.query + back.query
         return LocalGradients(w, query, back.log_ridge)
@@ -69,15 +70,14 @@ class Local:
         found = local_adjoint(self.fit, grad, W * self.leaning[:, None], self.ridge)
         return found._replace(w=found.w * self.leaning[:, None])
 
-    def pull(self, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
-        """The pullback of the queries that are not settled: a limit's peak is no score to compare with."""
-        return pull_scores(self.problem, self.engine, self.partial, self.settled, adjoint, want)
-
 
 def pull_scores(
     problem: Problem, engine: str | Prepared, partial: Partial, settled: Array, adjoint: Adjoint, want: frozenset[str]
 ) -> Gradients:
-    """Gradients through the scores of the queries that are not settled (Q,); those of the others are 0."""
+    """Gradients through the scores of the queries that are not settled (Q,); those of the others are 0.
+
+    The peak of a limit is no score to compare with.
+    """
     # What is prepared knows all queries, and gives those without mass no weight.
     if not isinstance(engine, str) or not settled.any():
         return run_pullback(problem, engine, partial, adjoint, want)
@@ -198,10 +198,6 @@ def centre_and_scale(value: Array, sample_weight: ArrayLike | None = None) -> tu
     centre = share / share.sum() @ value
     largest = np.abs(value[share > 0.0] - centre).max(axis=0, initial=0.0)
     return centre, np.where(largest > 0.0, largest, 1.0)
-
-
-def _positive(mass: Array) -> Array:
-    return np.where(mass > 0.0, mass, 1.0)
 
 
 def like_w(grad: Array, w: Array) -> Array:

@@ -100,7 +100,4 @@ def _add_sums(block: Block, features: int) -> None:
             weight = builder.select(counts, block.exp2_product(distance, c), zero)
             for total, multiplier in zip(totals, multipliers, strict=True):
                 builder.store(block.fma(weight, multiplier, builder.load(total[r])), total[r])
-    for p, total in enumerate(totals):
-        row = builder.add(builder.mul(number, block.index(4)), block.index(2 * p))
-        head = block.at(row, block.width)
-        block.add_wide(block.read(total), block.data("sums"), head, builder.add(head, block.width))
+    block.add_sums(totals, builder.mul(number, block.index(2)))

@@ -205,7 +205,14 @@ class Block:
         near = self.builder.fcmp_ordered("<", gap, cap)
         return self.builder.select(near, self.exp2_product(gap, minus_log2e), self.real.splat(0.0))
 
-    def add_wide(self, values: list[Any], pointer: Any, head: Any, tail: Any) -> None:
+    def add_sums(self, totals: list[list[Any]], first: Any) -> None:
+        """Add variables to the rows from ``first`` on of the array ``sums`` (…, 2, lanes): sums, and what they lose."""
+        for p, total in enumerate(totals):
+            row = self.builder.mul(self.builder.add(first, self.index(p)), self.index(2))
+            head = self.at(row, self.width)
+            self._add_wide(self.read(total), self.data("sums"), head, self.builder.add(head, self.width))
+
+    def _add_wide(self, values: list[Any], pointer: Any, head: Any, tail: Any) -> None:
         """Add to float64 sums in memory, and what the rounding loses to the sums at ``tail``."""
         builder = self.builder
         if self.real is REAL_32:

@@ -95,7 +95,4 @@ def _add_slopes(block: Block, features: int) -> None:
             for f, square in enumerate(squares):
                 add(totals[2 + 2 * f], r, weight, square)
                 add(totals[3 + 2 * f], r, gain, square)
-    first = builder.mul(number, block.index(2 * len(totals)))
-    for p, total in enumerate(totals):
-        head = block.at(builder.add(first, block.index(2 * p)), block.width)
-        block.add_wide(block.read(total), block.data("sums"), head, builder.add(head, block.width))
+    block.add_sums(totals, builder.mul(number, block.index(len(totals))))
