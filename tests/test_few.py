@@ -7,14 +7,14 @@ import pytest
 
 from generators import uneven as data
 from regard.bandwidth.objective import Objective
-from regard.engines.cpu.few import Few
+from regard.engines.cpu.prepared import FewMeans
 
 DECADES = np.arange(-8.0, 9.0)
 
 
 def agree(objective, w):
     quick, pooled = objective(w, gradient=True), objective._pooled(w, 0.0, True)
-    assert isinstance(objective._sweep, Few)
+    assert isinstance(objective._prepared, FewMeans)
     assert np.isclose(quick.value, pooled.value, rtol=1e-11)
     assert np.allclose(quick.answer, pooled.answer, rtol=1e-10, atol=1e-10)
     # Far apart, scores are rounded to 1e-13 of a weight, and a slope is what is left of weights that cancel.
@@ -73,7 +73,7 @@ def test_slopes_are_exact_where_one_key_holds_all_attention():
 def test_it_steps_aside():
     X, y = data(20, 1)
     for options in ({"engine": "reference"}, {"kernel": "tricube"}, {"degree": 1}, {"criterion": "gcv"}):
-        assert Objective.of(X, y, **options)._sweep is None
-    assert Objective.of(X, np.column_stack([y, y**2]))._sweep is None
-    assert Objective.of(X * 1e100, y)._sweep is None
-    assert not Objective.of(X, y)._sweep.holds(np.array([1e100]))
+        assert not isinstance(Objective.of(X, y, **options)._prepared, FewMeans)
+    assert Objective.of(X, np.column_stack([y, y**2]))._prepared is None
+    assert Objective.of(X * 1e100, y)._prepared is None
+    assert not Objective.of(X, y)._prepared.holds(np.array([1e100]))

@@ -9,14 +9,14 @@ import pytest
 
 from generators import uneven as data
 from regard.bandwidth.objective import Objective
-from regard.engines.cpu.kept import MOST
+from regard.engines.cpu.prepared import MOST, FewLines
 
 RIDGES = [0.0, 1e-3, 1.0]
 
 
 def agree(objective, w, ridge):
     quick, exact = objective(w, ridge, gradient=True), replace(objective, engine="reference")(w, ridge, gradient=True)
-    assert objective._kept is not None
+    assert isinstance(objective._prepared, FewLines)
     assert np.isclose(quick.value, exact.value, rtol=1e-9)
     assert np.allclose(quick.answer, exact.answer, rtol=1e-8, atol=1e-8)
     # A slope is what is left of weights that cancel.
@@ -62,9 +62,9 @@ def test_some_of_the_rows():
 def test_it_steps_aside():
     X, y = data(20, 1)
     for options in ({"engine": "tiled"}, {"kernel": "tricube"}, {"degree": 0}):
-        assert Objective.of(X, y, **{"degree": 1, **options})._kept is None
+        assert not isinstance(Objective.of(X, y, **{"degree": 1, **options})._prepared, FewLines)
     many = data(int(np.sqrt(MOST / 4)) + 1, 1)
-    assert Objective.of(*many, degree=1)._kept is None
-    kept = Objective.of(X, y, degree=1)._kept
+    assert Objective.of(*many, degree=1)._prepared is None
+    kept = Objective.of(X, y, degree=1)._prepared
     assert not kept.holds(np.array([1e100]))
     assert not kept.holds(np.eye(1))

@@ -7,14 +7,14 @@ import pytest
 
 from generators import uneven as data
 from regard.bandwidth.objective import Objective
-from regard.engines.cpu.sweep import Sweep
+from regard.engines.cpu.prepared_tiles import TiledMeans
 
 DECADES = np.arange(-8.0, 9.0)
 
 
 def agree(objective, w):
     swept, pooled = objective(w, gradient=True), objective._pooled(w, 0.0, True)
-    assert isinstance(objective._sweep, Sweep)
+    assert isinstance(objective._prepared, TiledMeans)
     assert np.isclose(swept.value, pooled.value, rtol=1e-11)
     assert np.allclose(swept.answer, pooled.answer, rtol=1e-10, atol=1e-10)
     # Where one key holds nearly all attention the slope is a small difference of large sums.
@@ -91,6 +91,6 @@ def test_units_far_from_one(scale):
 def test_who_has_no_sweep():
     X, y = data(150, 2)
     for options in ({"degree": 1}, {"kernel": "laplace"}, {"criterion": "gcv"}, {"engine": "reference"}):
-        assert Objective.of(X, y, **{"engine": "tiled", **options})._sweep is None
-    assert Objective.of(X, np.c_[y, y], engine="tiled")._sweep is None
-    assert Objective.of(*data(150, 9), engine="tiled")._sweep is None
+        assert Objective.of(X, y, **{"engine": "tiled", **options})._prepared is None
+    assert Objective.of(X, np.c_[y, y], engine="tiled")._prepared is None
+    assert Objective.of(*data(150, 9), engine="tiled")._prepared is None

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,20 +30,16 @@ from regard.bandwidth.rules import checked_kernel, checked_weight, counts_repeti
 from regard.bandwidth.shapes import spreads
 from regard.core.bounds import checked_range
 from regard.core.lines import check_spans
-from regard.core.problem import Problem, build, matrix, moment_count, relative_weights
+from regard.core.problem import Problem, build, matrix, mean_adjoint, moment_count, relative_weights
 from regard.core.scores import RADIAL, Gaussian, Nearest, Radial
 from regard.core.state import Partial
 from regard.data.columns import Coding
 from regard.engines.costs import estimate
+from regard.engines.cpu.prepared import Prepared
 from regard.pooling.functions import pool
 from regard.pooling.local import Local, fit_local
 from regard.pooling.planner import engine_of_limits
-from regard.pooling.runner import run_kept, run_sweep
-
-if TYPE_CHECKING:
-    from regard.engines.cpu.few import Few
-    from regard.engines.cpu.kept import Kept
-    from regard.engines.cpu.sweep import Sweep
+from regard.pooling.runner import prepare
 
 Array = NDArray[Any]
 
@@ -215,13 +211,15 @@ class Objective:
 
     def _at(self, w: ArrayLike, ridge: float, gradient: bool) -> Evaluation:
         """At a w of the features."""
-        sweep, scales = self._sweep, np.asarray(w, np.float64)
-        if sweep is not None and scales.ndim < 2 and sweep.holds(scales):
-            return self._swept(sweep, scales, gradient)
+        prepared, scales = self._prepared, np.asarray(w, np.float64)
+        if prepared is not None and not prepared.holds(scales):
+            prepared = None
+        if prepared is not None and not self.degree:
+            return self._means(prepared, scales, gradient)
         # On a GPU there is nothing to save.
         if self.rough and self.engine != "fused" and (space := self._projected(scales)) is not None:
             return self._turned(*space, scales, ridge, gradient)
-        return self._pooled(w, ridge, gradient)
+        return self._pooled(w, ridge, gradient, prepared)
 
     def _projected(self, w: Array) -> tuple[Objective, Array, Array] | None:
         """The objective over projected keys, z = (x − x̄)·W, with W (r, r) and the features it takes; None if it cannot.
@@ -254,32 +252,32 @@ class Objective:
         return found._replace(w=slope)
 
     @cached_property
-    def _sweep(self) -> Sweep | Few | None:
-        """Means of this objective at any w, where one pass gives them and their slopes."""
-        if self.criterion != "loo" or self.kernel != "gaussian" or self.degree or self.tol:
+    def _prepared(self) -> Prepared | None:
+        """What of this objective does not depend on w, laid out once; None: the engines are asked at every w."""
+        if self.kernel != "gaussian" or self.tol:
             return None
-        if isinstance(self.loss, AbsoluteError):
+        if not self.degree and (self.criterion != "loo" or isinstance(self.loss, AbsoluteError)):
             return None
-        staying = None if self.repeated is None else self._staying
-        return run_sweep(self._problem(Gaussian(1.0)), self.engine, self.loss.columns[self.rows, 0], staying)
+        staying = None if self.repeated is None or self.degree else self._staying
+        return prepare(self._laid, self.engine, self.loss.columns[self.rows, 0], staying)
 
-    def _swept(self, sweep: Sweep | Few, w: Array, gradient: bool) -> Evaluation:
-        """Means by one pass; rows with hardly anybody in reach are done again on their own."""
-        mass, error, squares, gains = sweep(w, slopes=gradient)
-        if self.repeated is not None:
-            mass = mass + self._staying
-        poor = mass < sweep.least_mass
-        mass = np.where(poor, 1.0, mass)
-        error = np.where(poor, 0.0, error / mass)
+    @cached_property
+    def _laid(self) -> Problem:
+        return replace(self._problem(Gaussian(1.0)), degree=2 * self.degree)
+
+    def _means(self, prepared: Prepared, w: Array, gradient: bool) -> Evaluation:
+        """Means about each row's own value; rows with hardly any mass are evaluated again by the engines."""
+        partial, poor = prepared.moments(w, slopes=gradient)
+        assert poor is not None
+        mass = np.where(poor, 1.0, partial.mass)
+        error = np.where(poor, 0.0, partial.moments[:, 0] / mass)
         counts = self.counts[self.rows]
         answer = self.loss.columns[self.rows] + error[:, None]
         share = np.where(poor, 0.0, counts / counts.sum())
         value, slope, empty = float(share @ error**2), None, 0
         if gradient:
-            assert squares is not None
-            assert gains is not None
-            slope = (2.0 * share * error / mass) @ (error[:, None] * squares - gains)
-            slope = w * (slope if w.ndim else slope.sum())
+            partial, by_error = partial._replace(mass=mass), (2.0 * share * error)[:, None]
+            slope = prepared.pullback(w, partial, mean_adjoint(partial, error[:, None], by_error))
         answer = self.loss.in_units_of_y(answer)
         if poor.any():
             rest = self.looking_at(np.flatnonzero(poor))._pooled(w, 0.0, gradient)
@@ -289,10 +287,10 @@ class Objective:
             answer[poor] = rest.answer
         return Evaluation(value, slope, 0.0, answer, empty)
 
-    def _pooled(self, w: ArrayLike, ridge: float, gradient: bool) -> Evaluation:
-        """By the engines' two verbs."""
+    def _pooled(self, w: ArrayLike, ridge: float, gradient: bool, prepared: Prepared | None = None) -> Evaluation:
+        """By the two verbs of the engines, or of what is prepared in place of one."""
         score = RADIAL[self.kernel](w)
-        local = self._fit(score, ridge)
+        local = self._fit(score, ridge, prepared)
         answer = local.fit.output
         nobody = local.partial.mass <= 0.0
         if nobody.any():
@@ -316,26 +314,15 @@ class Objective:
         problem = build(query, self.key, self.loss.columns.astype(self.key.dtype), score, **options)
         return replace(problem, rough=self.key.dtype == np.float32)
 
-    def _fit(self, score: Radial, ridge: float) -> Local:
+    def _fit(self, score: Radial, ridge: float, prepared: Prepared | None) -> Local:
         own = None
         if self.repeated is not None and self.criterion == "loo" and self.repeated[self.rows].any():
             own = self.own(self._staying)
-        kept = self._kept if self._kept is not None and self._kept.holds(score.w) else None
-        # What is kept was checked when it was laid out.
-        problem = self._problem(score) if kept is None else replace(self._laid, score=score)
+        if prepared is not None:
+            # What is prepared was checked when it was laid out.
+            return fit_local(replace(self._laid, score=score), self.degree, ridge, prepared, own, self.leaning)
         engine = self.engine if score.w.any() else engine_of_limits(self.engine)
-        return fit_local(problem, self.degree, ridge, engine, own, kept, self.leaning)
-
-    @cached_property
-    def _kept(self) -> Kept | None:
-        """Lines of this objective at any w, where rows are few."""
-        if not self.degree or self.kernel != "gaussian" or self.tol or self.key.dtype != np.float64:
-            return None
-        return run_kept(self._laid, self.engine)
-
-    @cached_property
-    def _laid(self) -> Problem:
-        return replace(self._problem(Gaussian(1.0)), degree=2)
+        return fit_local(self._problem(score), self.degree, ridge, engine, own, self.leaning)
 
     def own(self, mass: Array) -> Partial:
         """The state of the copies of every row that stay when one leaves, of this mass (Q,): at distance 0, no δ."""

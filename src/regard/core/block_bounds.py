@@ -6,15 +6,13 @@ which shelves cannot show in its answer: together they hold less than ``share`` 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.bounds import Bounds
 from regard.core.scores import Nearest, Radial, Score
-
-Array = NDArray[Any]
 
 # What is lost never shows in the mass, whatever tolerance is asked for: half the rounding of a float64.
 SHARE = 2.0**-54

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from regard.core.arrays import Array
 
 # Columns up to which they are looked at one by one.
 NARROW = 16

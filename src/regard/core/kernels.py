@@ -7,12 +7,11 @@ over the table.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from regard.core.arrays import Array
 
 
 class Kernel(NamedTuple):

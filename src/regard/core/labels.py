@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from regard.core.arrays import Array
+
 # Numbers of rows, or a slice that takes all without a copy.
 Rows = Any
 

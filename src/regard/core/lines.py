@@ -14,16 +14,13 @@ f is also Σ weight·(left·(1, δ))·v, with left = (1 + δ̄ᵀPδ̄, −Pδ̄
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from regard.core.arrays import as_numpy, like, namespace
+from regard.core.arrays import Array, as_numpy, like, namespace
 from regard.core.problem import Adjoint, Moments, split_moments
 from regard.core.state import Partial
-
-Array = NDArray[Any]
 
 # What counts as nothing: a variance beside the mean square it was taken from (next to a ridge a real one so small still
 # counts for something), and an eigenvalue of a correlation.

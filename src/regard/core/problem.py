@@ -15,15 +15,13 @@ from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike
 
-from regard.core.arrays import is_chunked
+from regard.core.arrays import Array, is_chunked
 from regard.core.bounds import LARGEST, Bounds, bounds_of, checked_range, require_finite
 from regard.core.labels import own_rows
 from regard.core.scores import Additive, Radial, Score
 from regard.core.state import Partial
-
-Array = NDArray[Any]
 
 # Pairs up to which no engine takes longer than a millisecond, and it does not pay to know more about them.
 BRIEF = 1 << 20

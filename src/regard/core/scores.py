@@ -13,13 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from regard.core.arrays import is_tensor
+from regard.core.arrays import Array, is_tensor
 from regard.core.double_double import Twice, two_product, two_sum
 from regard.core.kernels import KERNELS, Kernel
-
-Array = NDArray[Any]
 
 __all__ = [
     "KERNELS",

@@ -20,9 +20,8 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from regard.core.arrays import Array
 
 
 class Partial(NamedTuple):
@@ -32,6 +31,10 @@ class Partial(NamedTuple):
     mass: Array  # (…, Q)     Σ exp(score − peak)
     moments: Array  # (…, Q, P)  Σ exp(score − peak) · φ; a tensor if a GPU computed them for a fit
     hard: bool = False  # only keys at the peak count
+
+    def take(self, rows: Any) -> Partial:
+        """The same for some of the queries only."""
+        return Partial(self.peak[rows], self.mass[rows], self.moments[rows], self.hard)
 
 
 class Finished(NamedTuple):

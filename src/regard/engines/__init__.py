@@ -12,9 +12,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Protocol
 
+from regard.core.arrays import Array
 from regard.core.plan import Step
 from regard.core.problem import Adjoint, Gradients, Outcome, Problem
-from regard.core.state import Array, Partial
+from regard.core.state import Partial
 
 # Where each engine's module is.
 ENGINES = {

@@ -69,6 +69,13 @@ def refusal(engine: str, sketch: Sketch) -> str | None:
     return _REFUSALS[engine](sketch) if engine in _REFUSALS else None
 
 
+def require(engine: str, sketch: Sketch) -> None:
+    """Raise ValueError where an engine does not take a problem."""
+    reason = refusal(engine, sketch)
+    if reason is not None:
+        raise ValueError(f"engine {engine!r} {reason}; engine 'tiled' takes every problem")
+
+
 def candidates(sketch: Sketch) -> list[Candidate]:
     """Every engine of a CPU, cheapest first."""
     found = []

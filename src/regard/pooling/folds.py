@@ -16,19 +16,16 @@ Batches of a stream and chunks on other machines are pooled each on its own and 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from regard.core.arrays import as_numpy
+from regard.core.arrays import Array, as_numpy
 from regard.core.bounds import excess
 from regard.core.problem import Problem, moment_count
 from regard.core.scores import LIMIT, Nearest, Radial
 from regard.core.state import Finished, Partial, empty, finish, merge
+from regard.engines.cpu.reference import adjusted
 from regard.pooling.runner import Ran, run_moments
-
-Array = NDArray[Any]
 
 # Keys lighter than exp(−40) of the heaviest do not show in the mass.
 DEEPEST = 40.0
@@ -224,26 +221,14 @@ def log_mass(problem: Problem, height: Array) -> Array:
     for start in range(0, len(out), tile):
         rows = np.arange(start, min(start + tile, len(out)))
         part = problem.take(rows)
-        scores = _adjusted(part, score(part.query, part.key), slice(None))
+        scores = adjusted(part, score(part.query, part.key))
         # Scores of this size may be off by their own rounding, and a key that matters must not be missed.
         least = scores.max(axis=1) - DEEPEST + 1e-13 * (1 + problem.key.shape[1]) * height[rows]
         near = np.flatnonzero((scores >= least[:, None]).any(axis=0))
-        rises = _adjusted(part, score.rises(part.query, part.key[near], height[rows]), near)
+        rises = adjusted(part, score.rises(part.query, part.key[near], height[rows]), near)
         top = rises.max(axis=1)
         out[rows] = top + np.log(np.exp(rises - top[:, None]).sum(axis=1))
     return out
-
-
-def _adjusted(problem: Problem, scores: Array, keys: Any) -> Array:
-    """Scores of some of the keys, with their sample weights and without those a query may not attend to."""
-    if problem.log_weight is not None:
-        scores = scores + problem.log_weight[keys]
-    if problem.exclude is not None:
-        scores = np.where(problem.exclude[0][:, None] == problem.exclude[1][keys], -np.inf, scores)
-    if problem.mask is not None:
-        mask = problem.mask[:, keys]
-        scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
-    return scores
 
 
 def _divided(partial: Partial, power: Array) -> Partial:

@@ -7,19 +7,18 @@ The walk of the data, once down and once up: check (``problem``) → decide (``p
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from regard.core.arrays import Array
 from regard.core.bounds import excess
 from regard.core.problem import Problem, build, matrix
 from regard.core.scores import Score
 from regard.core.state import Finished, finish
 from regard.pooling.planner import Plan, plan
 from regard.pooling.runner import available_threads, run_at_once, run_moments, run_weights
-
-Array = NDArray[Any]
 
 
 class Pooled(NamedTuple):
@@ -105,16 +104,8 @@ def explain_plan(
     tol: float | None = None,
 ) -> Plan:
     """``regard.explain_plan`` of arrays in memory."""
-    problem = build(
-        matrix("query", query),
-        matrix("key", key),
-        matrix("value", value),
-        score,
-        mask=mask,
-        sample_weight=sample_weight,
-        exclude=exclude,
-        tol=tol,
-    )
+    sides = matrix("query", query), matrix("key", key), matrix("value", value)
+    problem = build(*sides, score, mask=mask, sample_weight=sample_weight, exclude=exclude, tol=tol)
     return plan(problem.sketch(), engine, available_threads())
 
 

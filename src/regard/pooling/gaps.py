@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.lines import LocalFit, local_fit
 from regard.core.problem import build, moment_count
 from regard.core.scores import Radial
@@ -23,37 +23,6 @@ from regard.core.state import Partial, empty, merge
 from regard.pooling.functions import attention_weights, pool
 from regard.pooling.local import centre_and_scale
 from regard.pooling.runner import run_moments
-
-Array = NDArray[Any]
-
-
-class Gaps(NamedTuple):
-    """Which rows lack what: each feature (d,) belongs to a part, and a part is there or missing as a whole."""
-
-    part_of: Array  # (d,)
-    query: Array  # (Q, parts) boolean: missing
-    key: Array  # (K, parts)
-
-    @classmethod
-    def of(cls, query: Array, key: Array, part_of: Array) -> Gaps:
-        firsts = np.unique(part_of, return_index=True)[1]
-        return cls(part_of, np.isnan(query[:, firsts]), np.isnan(key[:, firsts]))
-
-    def pairs(self) -> Iterator[tuple[Array, list[tuple[Array, Array, float]]]]:
-        """Rows of queries that lack the same; for each groups of keys, features in common, and √(all/in common)."""
-        keys = list(_groups(self.key))
-        for lacking, rows in _groups(self.query):
-            found = []
-            for missing, others in keys:
-                common = ~(lacking | missing)
-                if common.any():
-                    found.append((others, common[self.part_of], float(np.sqrt(len(common) / common.sum()))))
-            if not found:
-                raise ValueError(
-                    f"row {int(rows[0])} of X has no entry in a column in which a training row has one; "
-                    "there is nothing to compare it by"
-                )
-            yield rows, found
 
 
 class GappyFit(NamedTuple):
@@ -87,22 +56,15 @@ def pool_with_gaps(
     query, key, value = (np.asarray(part, np.float64) for part in (query, key, value))
     centre, scale = centre_and_scale(value, sample_weight)
     columns, (P, d) = (value - centre) / scale, (value.shape[1], query.shape[1])
-    whole = empty(len(query), moment_count(P, d, 2 * degree))
-    peak, mass, moments = (np.array(part) for part in whole[:3])
-    for rows, groups in Gaps.of(query, key, part_of).pairs():
-        state = empty(len(rows), moments.shape[1])
-        for others, features, longer in groups:
-            weight = None if sample_weight is None else sample_weight[others]
-            if weight is not None and not weight.any():
-                continue
-            sides = (query[np.ix_(rows, features)], key[np.ix_(others, features)], columns[others])
-            problem = build(*sides, _shortened(score, features, longer), sample_weight=weight, tol=tol)
-            found, _ = run_moments(replace(problem, degree=2 * degree), engine)
-            part = np.zeros((len(rows), moments.shape[1]))
-            part[:, _places(P, d, features, degree)] = found.moments
-            state = merge(state, Partial(found.peak + problem.weight_shift, found.mass, part))
-        peak[rows], mass[rows], moments[rows] = state[:3]
-    partial = Partial(peak, mass, moments)
+    partial = empty(len(query), moment_count(P, d, 2 * degree))
+    for part in _parts(query, key, score, part_of, sample_weight):
+        sides = part.query, part.key, columns[part.others]
+        problem = build(*sides, part.score, sample_weight=part.weight, tol=tol)
+        found, _ = run_moments(replace(problem, degree=2 * degree), engine)
+        moments = np.zeros((len(part.rows), partial.moments.shape[1]))
+        moments[:, _places(P, d, part.features, degree)] = found.moments
+        state = merge(partial.take(part.rows), Partial(found.peak + problem.weight_shift, found.mass, moments))
+        partial.peak[part.rows], partial.mass[part.rows], partial.moments[part.rows] = state[:3]
     fit = local_fit(partial, P, d, degree, score.w, ridge, leaning)
     return centre + scale * fit.output, scale, GappyFit(fit, partial)
 
@@ -112,21 +74,49 @@ def weights_with_gaps(
 ) -> Array:
     """As ``attention_weights``, (Q, K), of rows with NaN for what is missing."""
     weights, heights = np.zeros((len(query), len(key))), np.full((len(query), len(key)), -np.inf)
-    for rows, groups in Gaps.of(query, key, part_of).pairs():
-        for others, features, longer in groups:
-            weight = None if sample_weight is None else sample_weight[others]
-            if weight is not None and not weight.any():
-                continue
-            sides = (query[np.ix_(rows, features)], key[np.ix_(others, features)])
-            nearer = _shortened(score, features, longer)
-            options: dict[str, Any] = {"sample_weight": weight, "engine": engine}
-            weights[np.ix_(rows, others)] = attention_weights(*sides, nearer, **options)
-            height = pool(*sides, np.zeros(len(others)), nearer, **options).logsumexp
-            heights[np.ix_(rows, others)] = height[:, None]
+    for part in _parts(query, key, score, part_of, sample_weight):
+        options: dict[str, Any] = {"sample_weight": part.weight, "engine": engine}
+        at = np.ix_(part.rows, part.others)
+        weights[at] = attention_weights(part.query, part.key, part.score, **options)
+        height = pool(part.query, part.key, np.zeros(len(part.others)), part.score, **options).logsumexp
+        heights[at] = height[:, None]
     top = heights.max(axis=1, keepdims=True)
     weights = weights * np.exp(heights - np.where(np.isfinite(top), top, 0.0))
     total = weights.sum(axis=1, keepdims=True)
     return np.asarray(weights / np.where(total > 0.0, total, 1.0))
+
+
+class _Part(NamedTuple):
+    """Queries that lack the same columns beside keys that lack the same: all in the columns they have in common."""
+
+    rows: Array  # (q,) numbers of the queries
+    others: Array  # (k,) numbers of the keys
+    features: Array  # (d,) boolean: in common
+    query: Array  # (q, r)
+    key: Array  # (k, r)
+    score: Radial  # of these features, distances lengthened for those that are missing
+    weight: Array | None  # (k,)
+
+
+def _parts(query: Array, key: Array, score: Radial, part_of: Array, sample_weight: Array | None) -> Iterator[_Part]:
+    """All pairs, group by group; parts (d,) of the features are there or missing as a whole."""
+    firsts, w = np.unique(part_of, return_index=True)[1], np.asarray(score.w)
+    keys = list(_groups(np.isnan(key[:, firsts])))
+    for lacking, rows in _groups(np.isnan(query[:, firsts])):
+        found = [(others, common) for missing, others in keys if (common := ~(lacking | missing)).any()]
+        if not found:
+            raise ValueError(
+                f"row {int(rows[0])} of X has no entry in a column in which a training row has one; "
+                "there is nothing to compare it by"
+            )
+        for others, common in found:
+            weight = None if sample_weight is None else sample_weight[others]
+            if weight is not None and not weight.any():
+                continue
+            features, longer = common[part_of], float(np.sqrt(len(common) / common.sum()))
+            nearer = type(score)((w[features] if w.ndim else w) * longer)
+            sides = query[np.ix_(rows, features)], key[np.ix_(others, features)]
+            yield _Part(rows, others, features, *sides, nearer, weight)
 
 
 def _groups(missing: Array) -> Iterator[tuple[Array, Array]]:
@@ -136,12 +126,6 @@ def _groups(missing: Array) -> Iterator[tuple[Array, Array]]:
     starts = np.flatnonzero(np.diff(bits[order], axis=0).any(axis=1)) + 1
     for rows in np.split(order, starts) if len(order) else ():
         yield missing[rows[0]], rows
-
-
-def _shortened(score: Radial, features: Array, longer: float) -> Radial:
-    """The score of some of the features, their distances lengthened for those that are missing."""
-    w = np.asarray(score.w)
-    return type(score)((w[features] if w.ndim else w) * longer)
 
 
 def _places(P: int, d: int, features: Array, degree: int) -> Array:

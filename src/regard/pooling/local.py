@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from regard.core.arrays import as_numpy, like
+from regard.core.arrays import Array, as_numpy, like
 from regard.core.lines import Central, LocalAdjoint, LocalFit, central, line, local_adjoint, local_fit
 from regard.core.problem import Adjoint, Gradients, Problem, build, split_moments
 from regard.core.scores import Radial
 from regard.core.state import Partial, merge
+from regard.engines.cpu.prepared import Prepared
 from regard.pooling.planner import engine_of_limits
 from regard.pooling.runner import run_moments, run_pullback
-
-if TYPE_CHECKING:
-    from regard.engines.cpu.kept import Kept
-
-Array = NDArray[Any]
 
 # Roundings that a line may move its answer by before it is looked at again, and columns of products held at once then.
 ROUNDINGS, COLUMNS = 1e3, 16
@@ -39,11 +35,10 @@ class Local:
 
     problem: Problem
     ridge: float
-    engine: str
+    engine: str | Prepared
     partial: Partial
     fit: LocalFit
     settled: Array  # (Q,)  queries whose answer does not move with w: nobody in reach, or a limit
-    kept: Kept | None = None  # what computed the moments, if no engine did
     leaning: Array | None = None  # (d,) boolean: features that lines have slopes in; None: all
 
     def gradients(self, grad_output: Array, want: frozenset[str], leverage: Array | None = None) -> LocalGradients:
@@ -56,9 +51,10 @@ class Local:
         adjoint, score = back.adjoint, self.problem.score
         assert isinstance(score, Radial)
         if leverage is not None:
-            own = np.where(self.settled, 0.0, leverage * np.exp(-self.partial.peak) / _positive(self.partial.mass))
+            mass = np.where(self.partial.mass > 0.0, self.partial.mass, 1.0)
+            own = np.where(self.settled, 0.0, leverage * np.exp(-self.partial.peak) / mass)
             adjoint = adjoint._replace(right=adjoint.right + like(own[:, None], self.fit.left) * self.fit.left)
-        found = self.pull(adjoint, want)
+        found = pull_scores(self.problem, self.engine, self.partial, self.settled, adjoint, want)
         w = None if found.w is None else found.w + like_w(back.w, score.w)
         query = None if found.query is None else found.query + back.query
         return LocalGradients(w, query, back.log_ridge)
@@ -74,26 +70,22 @@ class Local:
         found = local_adjoint(self.fit, grad, W * self.leaning[:, None], self.ridge)
         return found._replace(w=found.w * self.leaning[:, None])
 
-    def pull(self, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
-        """The pullback of the queries that are not settled: a limit's peak is no score to compare with."""
-        if self.kept is not None:
-            assert isinstance(self.problem.score, Radial)
-            return Gradients(w=self.kept.pullback(self.problem.score.w, self.partial, adjoint))
-        return pull_scores(self.problem, self.engine, self.partial, self.settled, adjoint, want)
-
 
 def pull_scores(
-    problem: Problem, engine: str, partial: Partial, settled: Array, adjoint: Adjoint, want: frozenset[str]
+    problem: Problem, engine: str | Prepared, partial: Partial, settled: Array, adjoint: Adjoint, want: frozenset[str]
 ) -> Gradients:
-    """Gradients through the scores of the queries that are not settled (Q,); those of the others are 0."""
-    if not settled.any():
+    """Gradients through the scores of the queries that are not settled (Q,); those of the others are 0.
+
+    The peak of a limit is no score to compare with.
+    """
+    # What is prepared knows all queries, and gives those without mass no weight.
+    if not isinstance(engine, str) or not settled.any():
         return run_pullback(problem, engine, partial, adjoint, want)
     rows = np.flatnonzero(~settled)
     if not rows.size:
         nothing = {"w": np.zeros_like(problem.score.w), "query": np.zeros(problem.query.shape)}  # type: ignore[attr-defined]
         return Gradients(**{name: nothing[name] for name in want})
-    some = Partial(partial.peak[rows], partial.mass[rows], partial.moments[rows], partial.hard)
-    found = run_pullback(problem.take(rows), engine, some, adjoint.take(rows), want)
+    found = run_pullback(problem.take(rows), engine, partial.take(rows), adjoint.take(rows), want)
     if found.query is None:
         return found
     query = np.zeros(problem.query.shape)
@@ -105,30 +97,26 @@ def fit_local(
     problem: Problem,
     degree: int = 0,
     ridge: float = 0.0,
-    engine: str = "auto",
+    engine: str | Prepared = "auto",
     own: Partial | None = None,
-    kept: Kept | None = None,
     leaning: Array | None = None,
 ) -> Local:
     """Local means (degree 0) or lines (degree 1) of every query of a problem; its score is radial.
 
-    ``own`` is merged into the moments: what the query adds to its own keys. ``kept``, if given, computes them instead
-    of an engine, and gradients are of w only. ``leaning`` (d,): features that lines have slopes in; None: all.
+    ``own`` is merged into the moments: what the query adds to its own keys. With a prepared problem for an engine,
+    gradients are of w only. ``leaning`` (d,): features that lines have slopes in; None: all.
 
     *Empty rows*: output 0, settled. *Cost*: O(Q·K·(d + P)), at degree 1 O(Q·K·d·(d + P)); memory O(Q·d·(d + P)).
     """
     score = problem.score
     assert isinstance(score, Radial)
     problem = replace(problem, degree=2 * degree)
-    if kept is None:
-        partial, limit = run_moments(problem, engine)
-    else:
-        partial, limit = kept.moments(score.w), np.zeros(len(problem.query), bool)
+    partial, limit = run_moments(problem, engine)
     if own is not None:
         partial = merge(partial._replace(moments=as_numpy(partial.moments)), own)
     columns, width = problem.columns.shape[1], problem.key.shape[1]
     fit = local_fit(partial, columns, width, degree, score.w, ridge, leaning)
-    return Local(problem, ridge, engine, partial, fit, limit | (partial.mass <= 0.0), kept, leaning)
+    return Local(problem, ridge, engine, partial, fit, limit | (partial.mass <= 0.0), leaning)
 
 
 def pool_local(
@@ -161,7 +149,8 @@ def _looked_at_again(local: Local) -> Local:
     C = M[δδᵀ] − δ̄δ̄ᵀ keeps few digits of δδᵀ there. *Cost*: of those queries O(K·d·(d + P)), in blocks of columns.
     """
     fit, problem = local.fit, local.problem
-    if not problem.degree or local.engine == "fused" or not isinstance(fit.mean, np.ndarray):
+    engine = local.engine
+    if not problem.degree or engine == "fused" or not isinstance(engine, str) or not isinstance(fit.mean, np.ndarray):
         return local
     key, middle = problem.key, problem.key.mean(axis=0)
     variance = np.diagonal(fit.spread, axis1=1, axis2=2)
@@ -175,7 +164,7 @@ def _looked_at_again(local: Local) -> Local:
     if not rows.size:
         return local
     unit = np.ldexp(1.0, np.frexp(np.abs(key - middle).max(axis=0))[1])
-    means = _means_about(problem.take(rows), (key - middle) / unit, local.engine)
+    means = _means_about(problem.take(rows), (key - middle) / unit, engine)
     about = central(split_moments(means, problem.columns.shape[1], key.shape[1], 2))
     mean, square = about.mean * unit - (problem.query[rows] - middle), fit.mean[rows] ** 2 + variance[rows]
     moved = Central(about.value, mean, square, about.spread * unit[:, None] * unit, about.cross * unit)
@@ -209,10 +198,6 @@ def centre_and_scale(value: Array, sample_weight: ArrayLike | None = None) -> tu
     centre = share / share.sum() @ value
     largest = np.abs(value[share > 0.0] - centre).max(axis=0, initial=0.0)
     return centre, np.where(largest > 0.0, largest, 1.0)
-
-
-def _positive(mass: Array) -> Array:
-    return np.where(mass > 0.0, mass, 1.0)
 
 
 def like_w(grad: Array, w: Array) -> Array:

@@ -7,27 +7,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from regard import engines
-from regard.core.arrays import as_numpy, is_tensor
+from regard.core.arrays import Array, as_numpy, is_tensor
 from regard.core.plan import Step
 from regard.core.problem import Adjoint, Gradients, Problem, Sketch, moment_count
 from regard.core.scores import Gaussian
 from regard.core.state import Partial, empty
 from regard.engines.costs import estimate
+from regard.engines.cpu.prepared import Prepared, few_lines, few_means
 from regard.engines.cpu.reference import averages as few_averages
 from regard.pooling.planner import SMALL, can_overflow, plan, step_at_once
-
-if TYPE_CHECKING:
-    from regard.engines.cpu.few import Few
-    from regard.engines.cpu.kept import Kept
-    from regard.engines.cpu.sweep import Sweep
-
-Array = NDArray[Any]
 
 # Seeing all pairs once for a value and its slope is as good as seeing this share of them for one after the other.
 SWEPT = 5.0
@@ -87,10 +80,12 @@ def _sized_step(queries: int, keys: int, width: int, dtype: np.dtype[Any]) -> St
     return step_at_once(Sketch(queries, keys, width, 1, dtype, Gaussian()), 1)
 
 
-def run_moments(problem: Problem, engine: str) -> Ran:
-    """Moments by the plan for this problem; *cost* as the engine's."""
+def run_moments(problem: Problem, engine: str | Prepared) -> Ran:
+    """Moments by the plan for this problem, or by what is prepared for it; *cost* as the engine's."""
     queries = problem.query.shape[0]
     limit = np.zeros(queries, bool)
+    if not isinstance(engine, str):
+        return Ran(engine.moments(_w_of(problem)).partial, limit)
     first, *others = plan(problem.sketch(), engine, available_threads()).steps
     if not queries or not problem.key.shape[0]:
         return Ran(empty(queries, moment_count(problem.columns.shape[1], problem.key.shape[1], problem.degree)), limit)
@@ -110,8 +105,12 @@ def run_moments(problem: Problem, engine: str) -> Ran:
     return Ran(whole, limit)
 
 
-def run_pullback(problem: Problem, engine: str, partial: Partial, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
+def run_pullback(
+    problem: Problem, engine: str | Prepared, partial: Partial, adjoint: Adjoint, want: frozenset[str]
+) -> Gradients:
     """Gradients through the scores by the plan's first step; ``partial`` is what ``run_moments`` returned."""
+    if not isinstance(engine, str):
+        return Gradients(w=engine.pullback(_w_of(problem), partial, adjoint))
     step = plan(problem.sketch(), engine, available_threads()).steps[0]
     return engines.load(step.engine).pullback(problem, step, partial, adjoint, want)
 
@@ -135,34 +134,33 @@ def run_weights(problem: Problem, engine: str) -> Array:
     return out
 
 
-def run_sweep(problem: Problem, engine: str, own: Array, staying: Array | None = None) -> Sweep | Few | None:
-    """The means of this problem at any w, laid out once, where that is how the plan would compute them anyway.
+def prepare(problem: Problem, engine: str, own: Array, staying: Array | None = None) -> Prepared | None:
+    """This Gaussian problem laid out once for many w, where that is how the plan would compute it anyway.
 
-    ``own`` (Q,) are the queries' own values, ``staying`` (Q,) masses of copies of theirs that are not among the keys.
-    None: ask ``run_moments`` and ``run_pullback`` at every w; so does whoever names the reference engine.
+    Lines (degree 2) where rows are few and no engine is named; means (degree 0) of one column where the plan is the
+    reference engine, or tiled, or pruned at a cost not far from that of tiled. ``own`` (Q,) are the queries' own
+    values, ``staying`` (Q,) masses of copies of theirs that are not among the keys; of means only.
+    None: ask ``run_moments`` and ``run_pullback`` at every w, as also for a named reference engine.
     """
+    if problem.degree:
+        return few_lines(problem) if engine == "auto" else None
     sketch = problem.sketch()
     step = plan(sketch, engine, available_threads()).steps[0]
     if step.engine == "reference" and engine == "auto":
-        from regard.engines.cpu.few import few
-
-        return few(problem, own, staying)
+        return few_means(problem, own, staying)
     if step.engine == "pruned" and engine == "auto" and estimate(sketch, "tiled") <= SWEPT * estimate(sketch, "pruned"):
         step = plan(sketch, "tiled", available_threads()).steps[0]
     if step.engine != "tiled":
         return None
-    from regard.engines.cpu.sweep import sweep
+    from regard.engines.cpu.prepared_tiles import tiled_means
 
-    return sweep(problem, own, step)
+    return tiled_means(problem, own, staying, step)
 
 
-def run_kept(problem: Problem, engine: str) -> Kept | None:
-    """The moments of this problem at any w, laid out once, where rows are few and no engine is named."""
-    if engine != "auto":
-        return None
-    from regard.engines.cpu.kept import kept
-
-    return kept(problem)
+def _w_of(problem: Problem) -> Array:
+    assert isinstance(problem.score, Gaussian)
+    w: Array = problem.score.w
+    return w
 
 
 @contextmanager

@@ -15,15 +15,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from regard.core.arrays import is_tensor
+from regard.core.arrays import Array, is_tensor
 from regard.core.problem import Problem, build, matrix
 from regard.core.scores import Score
 from regard.pooling.folds import Fold, fold
 from regard.pooling.functions import Pooled, pool, told
-
-Array = NDArray[Any]
 
 # Rows of a batch unless told otherwise: enough that work outweighs the overhead, few enough for any machine.
 ROWS = 1 << 16

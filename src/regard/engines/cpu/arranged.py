@@ -7,21 +7,19 @@ For radial scores without a mask, in the precision the problem already has. Hard
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.plan import Step
 from regard.core.problem import Adjoint, Gradients, Outcome, Problem
 from regard.core.scores import Nearest
 from regard.core.state import Partial
 from regard.engines.cpu import passes
 from regard.engines.cpu.reach import Near, Reach, Space, all_within_reach, every_tile, reach_of, space_of
+from regard.engines.cpu.words import restored
 from regard.programs.cpu.lanes import block_lanes
 from regard.programs.cpu.order import kd_order
-
-Array = NDArray[Any]
 
 
 def moments(problem: Problem, step: Step) -> Outcome:
@@ -29,20 +27,18 @@ def moments(problem: Problem, step: Step) -> Outcome:
     near = arranged(problem, step)
     if near is None:
         return passes.moments(problem, step)
-    (peak, mass, flat, hard), lost = passes.moments(near.problem, near.step, near.reach())
-    at = near.queries
-    partial = Partial(_back(peak, at), _back(mass, at), _back(flat, at), hard)
-    return Outcome(partial, None if lost is None else _back(lost, at))
+    found, lost = passes.moments(near.problem, near.step, near.reach())
+    peak, mass, flat = (restored(part, near.queries) for part in found[:3])
+    partial = Partial(peak, mass, flat, found.hard)
+    return Outcome(partial, None if lost is None else restored(lost, near.queries))
 
 
 def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
     """Gradients through the scores, as ``passes.precisely`` runs it."""
     near = arranged(problem, step)
     if near is None:
-        return passes.pullback(problem, partial, step, adjoint, want)
-    at = near.queries
-    partial = Partial(partial.peak[at], partial.mass[at], partial.moments[at], partial.hard)
-    adjoint = adjoint.take(at)
+        return passes.pullback(problem, step, partial, adjoint, want)
+    partial, adjoint = partial.take(near.queries), adjoint.take(near.queries)
     over_keys: Near = every_tile
     over_queries: Near = every_tile
     if want & {"w", "query"}:
@@ -50,15 +46,9 @@ def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, w
         over_keys = reach.known(reach.level(partial.peak, partial.mass, np.inf))
     if want & {"key", "value"}:
         over_queries = near.from_keys(partial)
-    found = passes.pullback(near.problem, partial, near.step, adjoint, want, over_keys, over_queries)
-    orders = {"query": at, "key": near.keys, "value": near.keys}
-    return Gradients(
-        **{
-            name: _back(grad, orders[name]) if name in orders else grad
-            for name, grad in found._asdict().items()
-            if name in want
-        }
-    )
+    found = passes.pullback(near.problem, near.step, partial, adjoint, want, over_keys, over_queries)
+    orders = {"query": near.queries, "key": near.keys, "value": near.keys}
+    return found._replace(**{name: restored(getattr(found, name), orders[name]) for name in want - {"w"}})
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,10 +104,3 @@ def space_order(points: Array, w: Array, tile: int, lanes: int) -> Array:
     order = np.arange(len(points))
     kd_order(points.copy(), w, tile, lanes, order)
     return order
-
-
-def _back(rows: Array, order: Array) -> Array:
-    """Rows in the caller's order again."""
-    out = np.empty_like(rows)
-    out[order] = rows
-    return out

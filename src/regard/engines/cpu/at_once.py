@@ -10,11 +10,9 @@ to the last bit, or None, and then the usual way answers, or says what is wrong 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.bounds import LARGEST, room
 from regard.core.plan import Step
 from regard.core.scores import Gaussian
@@ -24,8 +22,6 @@ from regard.engines.cpu.words import FEWEST_FUSED, frozen, gaussian_words, least
 from regard.programs.cpu.at_once import lay, settle
 from regard.programs.cpu.fused import gaussian_sums
 from regard.programs.cpu.lanes import block_lanes
-
-Array = NDArray[Any]
 
 
 def averages(query: Array, key: Array, value: Array, score: Gaussian, step: Step) -> tuple[Array, Array] | None:

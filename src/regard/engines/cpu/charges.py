@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.labels import Rows, matched
 from regard.core.problem import Problem
 from regard.engines.cpu.waves import Power, Waves
-
-Array = NDArray[Any]
 
 
 class Values(NamedTuple):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.plan import Step
 from regard.core.problem import Adjoint, Gradients, Problem
 from regard.core.scores import Additive, DotProduct, Radial
@@ -17,8 +17,6 @@ from regard.engines.cpu.words import frozen, frozen_pairs, packed, unpacked
 from regard.programs.cpu.adjoint import pull_keys, pull_queries
 from regard.programs.cpu.centred import pull_centred
 from regard.programs.cpu.pairs import ADDITIVE, Pairs
-
-Array = NDArray[Any]
 
 
 def sums_over_keys(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.labels import own_rows
 from regard.core.problem import Problem
 from regard.core.scores import Radial, power_and_stretch
@@ -15,7 +14,6 @@ from regard.engines.cpu.jobs import blocks, each
 from regard.programs.cpu.sorted_decay import decaying_sums, neighbours
 from regard.programs.cpu.sorted_sums import cut, pair_sums, side_sums, windows
 
-Array = NDArray[Any]
 Orders = tuple[int, int]  # largest powers of δ with the weights alone, and with the columns
 
 # Width of a block of keys in units of the reach: narrow ones lose fewer digits, wide ones are fewer to read.

@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.plan import Step
 from regard.core.problem import Adjoint, Gradients, Outcome, Problem, moment_count
 from regard.core.scores import Additive, Gaussian, Nearest, Radial
@@ -42,8 +42,6 @@ from regard.programs.cpu.centred import centred_blocks
 from regard.programs.cpu.fused import gaussian_sums
 from regard.programs.cpu.lanes import block_lanes
 from regard.programs.cpu.pairs import Pairs
-
-Array = NDArray[Any]
 
 # Scores above which sample weights, as logarithms beside them, lose more than a sum over keys does.
 ROUGH = 1e3
@@ -148,9 +146,14 @@ def _too_deep(problem: Problem, peak: Array) -> Array:
 
 
 def precisely(
-    problem: Problem, partial: Partial, adjoint: Adjoint, run: Callable[[Problem, Partial, Adjoint], Gradients]
+    run: Callable[[Problem, Step, Partial, Adjoint, frozenset[str]], Gradients],
+    problem: Problem,
+    step: Step,
+    partial: Partial,
+    adjoint: Adjoint,
+    want: frozenset[str],
 ) -> Gradients:
-    """Run an adjoint pass in a precision that holds every weight: all of it, or of a rough one what needs it."""
+    """An adjoint pass in a precision that holds every weight: all of it, or of a rough one what needs it."""
     # A mass too small for float32 goes into the peak, where ``_too_deep`` sees it.
     light = (partial.mass > 0.0) & (partial.mass < 2.0**-60)
     height = np.log(np.where(light, partial.mass, 1.0))
@@ -159,19 +162,18 @@ def precisely(
     if problem.query.dtype == np.float32:
         deep = _too_deep(problem, partial.peak)
     if not deep.any() or not problem.rough:
-        return run(doubled(problem) if deep.any() else problem, partial, adjoint)
+        return run(doubled(problem) if deep.any() else problem, step, partial, adjoint, want)
     total: Any = 0.0
     for part, rows in ((problem, np.flatnonzero(~deep)), (doubled(problem), np.flatnonzero(deep))):
         if rows.size:
-            state = Partial(partial.peak[rows], partial.mass[rows], partial.moments[rows], partial.hard)
-            total = total + run(part.take(rows), state, adjoint.take(rows)).w
+            total = total + run(part.take(rows), step, partial.take(rows), adjoint.take(rows), want).w
     return Gradients(w=total)
 
 
 def pullback(
     problem: Problem,
-    partial: Partial,
     step: Step,
+    partial: Partial,
     adjoint: Adjoint,
     want: frozenset[str],
     over_keys: Near = every_tile,
@@ -280,7 +282,7 @@ def _split(problem: Problem, pairs: Pairs, step: Step, reach: Reach | None = Non
 
         def add(near: Array) -> None:
             where = 0, len(peak), keys.start, keys.stop, step.key_tile, near
-            if problem.rough:
+            if problem.rough and problem.degree == 2:
                 centred_blocks(part, columns, *where, peak, sums)
             else:
                 average_blocks(part, columns, problem.degree, *where, peak, sums)

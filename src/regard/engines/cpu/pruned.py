@@ -11,41 +11,30 @@ Radial scores, without a mask. Hard attention, queries far from every key and th
 
 from __future__ import annotations
 
-from typing import Any
-
-from numpy.typing import NDArray
-
+from regard.core.arrays import Array
 from regard.core.plan import Step
 from regard.core.problem import Adjoint, Gradients, Outcome, Problem
 from regard.core.state import Partial
-from regard.engines.costs import refusal
+from regard.engines.costs import require
 from regard.engines.cpu import arranged, passes
 from regard.engines.cpu.words import working
-
-Array = NDArray[Any]
 
 
 def moments(problem: Problem, step: Step) -> Outcome:
     """Attention moments of every query, and the queries so far away that every score overflowed."""
-    return arranged.moments(working(_checked(problem)), step)
+    return arranged.moments(_working(problem), step)
 
 
 def weights(problem: Problem, step: Step) -> tuple[Array, Array | None]:
     """Attention weights (Q, K), zero rows where nobody may attend, and the queries not vouched for."""
-    return passes.weights(working(_checked(problem)), step)
+    return passes.weights(_working(problem), step)
 
 
 def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
     """Gradients through the scores; ``partial`` is what ``moments`` returned for the same problem."""
-
-    def run(problem: Problem, partial: Partial, adjoint: Adjoint) -> Gradients:
-        return arranged.pullback(problem, step, partial, adjoint, want)
-
-    return passes.precisely(working(_checked(problem)), partial, adjoint, run)
+    return passes.precisely(arranged.pullback, _working(problem), step, partial, adjoint, want)
 
 
-def _checked(problem: Problem) -> Problem:
-    reason = refusal("pruned", problem.sketch())
-    if reason is not None:
-        raise ValueError(f"engine 'pruned' {reason}; engine 'tiled' takes every problem")
-    return problem
+def _working(problem: Problem) -> Problem:
+    require("pruned", problem.sketch())
+    return working(problem)

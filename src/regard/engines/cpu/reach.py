@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.bounds import bounds_of
 from regard.core.plan import Step
 from regard.core.problem import Problem
@@ -22,7 +22,6 @@ from regard.programs.cpu.boxes import Boxes, nearest_tiles, tiles_in_reach
 from regard.programs.cpu.lanes import block_lanes
 from regard.programs.cpu.pairs import BOXCAR
 
-Array = NDArray[Any]
 Near = Callable[[slice], Array]
 
 # Bits of the mass that nothing skipped may touch: float32 sums are held to float32's own.
@@ -123,13 +122,11 @@ class Reach:
         return near
 
 
-def reach_of(problem: Problem, step: Step, space: Space, top: Array | None) -> Reach:
-    """Boxes around the keys, tile by tile; ``top`` (K,) is added to their scores."""
-    dtype, keys = problem.query.dtype, len(space.key)
-    starts = np.arange(0, keys, step.key_tile)
-    assert isinstance(problem.score, Radial)
-    boxes = Boxes(
-        code=problem.score.kernel.code,
+def boxes_of(space: Space, code: int, dtype: np.dtype[Any], tile: int, top: Array | None = None) -> Boxes:
+    """Boxes around the keys, tile by tile, for a kernel in this precision; ``top`` (K,) is added to their scores."""
+    starts = np.arange(0, len(space.key), tile)
+    return Boxes(
+        code=code,
         low=frozen(np.minimum.reduceat(space.key, starts)),
         high=frozen(np.maximum.reduceat(space.key, starts)),
         top=frozen(np.zeros(len(starts)) if top is None else np.maximum.reduceat(top, starts)),
@@ -139,7 +136,13 @@ def reach_of(problem: Problem, step: Step, space: Space, top: Array | None) -> R
         stretch=float(space.stretch),
         largest=float(np.finfo(dtype).max),
     )
-    return Reach(boxes, float(np.log(keys)) - float(np.log(_least_share(problem))))
+
+
+def reach_of(problem: Problem, step: Step, space: Space, top: Array | None) -> Reach:
+    """Which tiles of keys count; ``top`` (K,) is added to their scores."""
+    assert isinstance(problem.score, Radial)
+    boxes = boxes_of(space, problem.score.kernel.code, problem.query.dtype, step.key_tile, top)
+    return Reach(boxes, float(np.log(len(space.key))) - float(np.log(_least_share(problem))))
 
 
 def _least_share(problem: Problem) -> float:

@@ -10,14 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.plan import Step
 from regard.core.problem import Adjoint, Gradients, Outcome, Problem, allowed
 from regard.core.scores import Additive, DotProduct, Nearest, Radial, at_limit
 from regard.core.state import Partial, decay
-
-Array = NDArray[Any]
 
 # Numbers up to which nothing overflows, however few keys are summed, and peaks below which scores are rounded too much.
 LARGEST, FARTHEST = 1e100, -50.0
@@ -105,32 +103,32 @@ def _attend(problem: Problem) -> tuple[Array, Array]:
     score, hard = problem.score, isinstance(problem.score, Nearest)
     # Hard attention compares distances only; sample weights then divide the answer among ties.
     s = -score.distance(problem.query, problem.key) if isinstance(score, Nearest) else score(problem.query, problem.key)
-    s = _adjusted(problem, s)
+    s = adjusted(problem, s)
     peak = s.max(axis=1, initial=-np.inf)
     height = np.zeros(len(s))
     if isinstance(score, Radial) and (far := score.is_far(peak, *problem.key.shape)).any():
         part = problem.take(np.flatnonzero(far))
         rises = score.rises(part.query, part.key, peak[far])
         # Beside a large rise a sample weight would not show, and ties share by it.
-        top = _adjusted(part, rises).max(axis=1)
+        top = adjusted(part, rises).max(axis=1)
         height[far] = peak[far] + top
-        s[far] = _adjusted(part, rises - top[:, None])
+        s[far] = adjusted(part, rises - top[:, None])
         peak[far] = s[far].max(axis=1)
     with np.errstate(invalid="ignore"):
         e = decay(s - peak[:, None], hard)
     return peak + height, e * problem.sample_weight if hard and problem.sample_weight is not None else e
 
 
-def _adjusted(problem: Problem, s: Array) -> Array:
-    """Scores with sample weights, masks and exclusions in them."""
+def adjusted(problem: Problem, s: Array, keys: Any = slice(None)) -> Array:
+    """Scores (Q, k) of some of the keys with sample weights, masks and exclusions in them."""
     hard = isinstance(problem.score, Nearest)
     if problem.log_weight is not None and not hard:
-        s = s + problem.log_weight
+        s = s + problem.log_weight[keys]
     if problem.mask is not None:
-        additive = problem.mask.dtype != bool and not hard
-        s = s + problem.mask if additive else np.where(allowed(problem.mask), s, -np.inf)
+        mask = problem.mask[:, keys]
+        s = s + mask if mask.dtype != bool and not hard else np.where(allowed(mask), s, -np.inf)
     if problem.exclude is not None:
-        s = np.where(problem.exclude[0][:, None] == problem.exclude[1][None, :], -np.inf, s)
+        s = np.where(problem.exclude[0][:, None] == problem.exclude[1][keys], -np.inf, s)
     return s
 
 

@@ -14,13 +14,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.plan import Step
 from regard.core.problem import Adjoint, Gradients, Outcome, Problem, moment_count
 from regard.core.scores import at_limit
 from regard.core.state import Partial, empty
-from regard.engines.costs import refusal
+from regard.engines.costs import require
 from regard.engines.cpu.line import (
     Line,
     Orders,
@@ -32,9 +32,8 @@ from regard.engines.cpu.line import (
     laplace_sums,
     pairwise,
 )
+from regard.engines.cpu.words import restored
 from regard.programs.cpu.sorted_decay import pull_pairs
-
-Array = NDArray[Any]
 
 # Roundings, in units of 2⁻⁵³, that one term of a sum goes through: powers, coefficients, shifts and what u² itself has.
 ROUNDINGS = 48.0
@@ -51,7 +50,7 @@ def moments(problem: Problem, step: Step) -> Outcome:
 
 def certified(problem: Problem, step: Step) -> tuple[Outcome, Array]:
     """The moments, and a bound (Q,) on what rounding moves each mean by, in units of the range of the values."""
-    _check(problem)
+    require("sorted", problem.sketch())
     if not problem.sketch().pairs:
         count = moment_count(problem.columns.shape[1], 1, problem.degree)
         return Outcome(empty(len(problem.query), count)), np.zeros(len(problem.query))
@@ -59,16 +58,16 @@ def certified(problem: Problem, step: Step) -> tuple[Outcome, Array]:
     orders = problem.degree, min(problem.degree, 1)
     if line.score.kernel.compact:
         out, loss = _compact(line, orders, problem.tol)
-        mass = _back(out[:, 0], queries)
+        mass = restored(out[:, 0], queries)
         peak, lost = np.where(mass > 0.0, 0.0, -np.inf), None
     else:
         out, height = _laplace(line, orders)
         loss = np.full(len(queries), (len(line.x) + ROUNDINGS) * 2.0**-53)
-        mass, peak, largest = _back(out[:, 0], queries), _back(height, queries), float(np.finfo(np.float64).max)
+        mass, peak, largest = restored(out[:, 0], queries), restored(height, queries), float(np.finfo(np.float64).max)
         lost = at_limit(peak, largest, laplace=True, additive=False)
         peak[lost] = np.maximum(peak[lost], -np.sqrt(largest))
-    flat = _back(_flat(out, orders, line.columns.shape[1]), queries)
-    return Outcome(Partial(peak, mass, flat), lost), _back(loss, queries)
+    flat = restored(_flat(out, orders, line.columns.shape[1]), queries)
+    return Outcome(Partial(peak, mass, flat), lost), restored(loss, queries)
 
 
 def weights(problem: Problem, step: Step) -> tuple[Array, Array | None]:  # noqa: ARG001
@@ -78,29 +77,22 @@ def weights(problem: Problem, step: Step) -> tuple[Array, Array | None]:  # noqa
 
 def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
     """Gradients through the scores; ``partial`` is what ``moments`` returned for the same problem."""
-    _check(problem)
+    require("sorted", problem.sketch())
     shape = problem.columns.shape
     grads: dict[str, Any] = {"query": np.zeros(len(problem.query)), "key": np.zeros(len(problem.key))}
     grads |= {"value": np.zeros(shape), "w": 0.0}
     if problem.sketch().pairs:
         line, queries, keys = laid(problem, step.threads)
-        state = Partial(partial.peak[queries], partial.mass[queries], partial.moments[queries])
-        pulled = _Pull(line, state, adjoint.take(queries), problem.tol).gradients(want)
+        pulled = _Pull(line, partial.take(queries), adjoint.take(queries), problem.tol).gradients(want)
         for name, order in (("query", queries), ("key", keys), ("value", keys)):
             if name in want:
-                grads[name] = _back(pulled[name], order)
+                grads[name] = restored(pulled[name], order)
         grads["w"] = pulled["w"]
     w = problem.score.w  # type: ignore[attr-defined]
     size = float(np.sqrt((w**2).sum()))
     grads["w"] = grads["w"] * (w / size if size > 0.0 else np.zeros_like(w))
     grads["query"], grads["key"] = grads["query"][:, None], grads["key"][:, None]
     return Gradients(**{name: grads[name] for name in want})
-
-
-def _check(problem: Problem) -> None:
-    reason = refusal("sorted", problem.sketch())
-    if reason is not None:
-        raise ValueError(f"engine 'sorted' {reason}; engine 'tiled' takes every problem")
 
 
 def _compact(line: Line, orders: Orders, tol: float) -> tuple[Array, Array]:
@@ -141,13 +133,6 @@ def _flat(out: Array, orders: Orders, columns: int) -> Array:
     if orders[0] >= 1:
         value += [1, *(place + 1 for place in value)]
     return out[:, value + ([2] if orders[0] >= 2 else [])]
-
-
-def _back(rows: Array, order: Array) -> Array:
-    """Rows in the caller's order again."""
-    out = np.empty_like(rows)
-    out[order] = rows
-    return out
 
 
 class _Pull:

@@ -19,35 +19,31 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.labels import Rows
 from regard.core.plan import Step
 from regard.core.problem import Adjoint, Gradients, Outcome, Problem, moment_count, split_moments
 from regard.core.state import Partial, empty
-from regard.engines.costs import refusal
+from regard.engines.costs import require
 from regard.engines.cpu import arranged, passes
 from regard.engines.cpu.charges import Values, own_keys, parted, values_of
 from regard.engines.cpu.wave_gradients import Given, pulled
 from regard.engines.cpu.waves import Power, Waves, chosen, plus, powers, unit_power, waves_for
 from regard.engines.cpu.words import doubled, working
 
-Array = NDArray[Any]
-
 # For so few queries, seeing every key is cheaper than putting the keys in order.
 UNORDERED = 1 << 10
 
 
-def _checked(problem: Problem) -> Problem:
-    reason = refusal("spectral", problem.sketch())
-    if reason is not None:
-        raise ValueError(f"engine 'spectral' {reason}; engine 'tiled' takes every problem")
+def _doubled(problem: Problem) -> Problem:
+    require("spectral", problem.sketch())
     return doubled(problem)
 
 
 def moments(problem: Problem, step: Step) -> Outcome:
     """Attention moments of every query, and the queries so far away that every score overflowed."""
-    double = _checked(problem)
+    double = _doubled(problem)
     (queries, _), (keys, d) = double.query.shape, double.key.shape
     if not queries or not keys:
         return passes.moments(working(problem), step)
@@ -76,7 +72,7 @@ def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, w
     """Gradients through the scores; ``partial`` is what ``moments`` returned for the same problem."""
     if not problem.sketch().pairs:
         return _exactly(problem, step, partial, adjoint, want)
-    double = _checked(problem)
+    double = _doubled(problem)
     linear = adjoint.left.shape[1] > 1
     waves = waves_for(double, 4 if linear else 2)
     # Without moments of degree 2 nobody can tell how a line would move.
@@ -92,8 +88,8 @@ def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, w
         given = Given(double, waves, values, spectra, rows, step.threads)
         parts.append((rows, pulled(given, mass, adjoint.take(rows), want)))
     if len(rest):
-        left = Partial(partial.peak[rest], partial.mass[rest], partial.moments[rest], partial.hard)
-        parts.append((rest, _exactly(problem.take(rest), step, left, adjoint.take(rest), want)))
+        left = problem.take(rest), step, partial.take(rest), adjoint.take(rest), want
+        parts.append((rest, _exactly(*left)))
     total: dict[str, Any] = {}
     for name in want:
         total[name] = np.zeros(double.query.shape) if name == "query" else 0.0
@@ -133,19 +129,13 @@ def _still_certain(problem: Problem, waves: Waves, values: Values, noise: float,
 
 def _exactly(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
     """Gradients pair by pair."""
-    few = len(problem.query) <= UNORDERED
-
-    def run(problem: Problem, partial: Partial, adjoint: Adjoint) -> Gradients:
-        if few:
-            return passes.pullback(problem, partial, step, adjoint, want)
-        return arranged.pullback(problem, step, partial, adjoint, want)
-
-    return passes.precisely(working(problem), partial, adjoint, run)
+    run = passes.pullback if len(problem.query) <= UNORDERED else arranged.pullback
+    return passes.precisely(run, working(problem), step, partial, adjoint, want)
 
 
 def weights(problem: Problem, step: Step) -> tuple[Array, Array | None]:
     """Attention weights (Q, K), pair by pair: they are what this engine never forms."""
-    _checked(problem)
+    require("spectral", problem.sketch())
     return passes.weights(working(problem), step)
 
 

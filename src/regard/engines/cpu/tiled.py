@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+from regard.core.arrays import Array
 from regard.core.plan import Step
 from regard.core.problem import Adjoint, Gradients, Outcome, Problem
-from regard.core.state import Array, Partial
+from regard.core.state import Partial
 from regard.engines.cpu import passes
 from regard.engines.cpu.words import working
 
@@ -24,8 +25,4 @@ def weights(problem: Problem, step: Step) -> tuple[Array, Array | None]:
 
 def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
     """Gradients through the scores; ``partial`` is what ``moments`` returned for the same problem."""
-
-    def run(problem: Problem, partial: Partial, adjoint: Adjoint) -> Gradients:
-        return passes.pullback(problem, partial, step, adjoint, want)
-
-    return passes.precisely(working(problem), partial, adjoint, run)
+    return passes.precisely(passes.pullback, working(problem), step, partial, adjoint, want)

@@ -13,14 +13,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.labels import Rows
 from regard.core.problem import Adjoint, Gradients, Problem
 from regard.engines.cpu.charges import Own, Values, own_keys, paired, parted
 from regard.engines.cpu.waves import Power, Waves, chosen, plus, unit_power
 
-Array = NDArray[Any]
 # Coefficients (n, 1 + P) of the columns in front of each power of ζ.
 Polynomial = dict[Power, Array]
 

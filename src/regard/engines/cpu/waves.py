@@ -19,13 +19,12 @@ from math import erfc, factorial, log, log2, pi, prod, sqrt
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.forks import forked
 from regard.core.problem import Problem
 from regard.engines.costs import FINEST
 
-Array = NDArray[Any]
 Power = tuple[int, ...]
 
 # The transforms work on a grid this much finer than the waves; finer than the finest tolerance is rounding.

@@ -7,15 +7,13 @@ from math import exp
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.problem import Problem, allowed
 from regard.core.scores import Additive, DotProduct, Gaussian, Nearest, Radial, at_limit, far_below, power_and_stretch
 from regard.core.state import Partial
 from regard.programs.cpu.lanes import DEEPEST, LOG2E, block_lanes
 from regard.programs.cpu.pairs import ADDITIVE, DOT, METRIC, RADIAL, Pairs
-
-Array = NDArray[Any]
 
 # Fewer queries than this do not fill the lanes of the fused program.
 FEWEST_FUSED = 32
@@ -159,6 +157,13 @@ def unpacked(blocks: Array, rows: int) -> Array:
     """(blocks, c, lanes) → (Q, c)."""
     count, columns, lanes = blocks.shape
     return np.ascontiguousarray(blocks.transpose(0, 2, 1).reshape(count * lanes, columns)[:rows])
+
+
+def restored(rows: Array, order: Array) -> Array:
+    """Rows that stand in this order, in the caller's again."""
+    out = np.empty_like(rows)
+    out[order] = rows
+    return out
 
 
 def lane_labels(problem: Problem, whole: np.dtype[Any]) -> tuple[Array, Array] | None:

@@ -12,6 +12,9 @@ from numba.core import cgutils
 from regard.programs.cpu.compiled import program
 from regard.programs.cpu.lanes import Block, block_program
 
+# Features up to which the queries stay in registers for all keys.
+IN_REGISTERS = 8
+
 
 @program
 def gaussian_sums(queries, query_labels, keys, key_labels, w, columns, c, cap, start, stop, tile_keys, near, sums):
@@ -24,31 +27,11 @@ def gaussian_sums(queries, query_labels, keys, key_labels, w, columns, c, cap, s
     queries (blocks, d, lanes); keys (K, d); w None or (d,); columns (2, K); labels None or (blocks, lanes), (K,):
     a pair with equal labels does not count; near (blocks, tiles) says which tiles each block sees, all if empty.
     """
-    # Up to eight features the queries stay in registers for all keys: a literal number of them for each loop.
-    d = keys.shape[1]
     for s in range(start, stop, tile_keys):
         e = min(s + tile_keys, stop)
         for i in range(queries.shape[0]):
-            if near.size and not near[i, (s - start) // tile_keys]:
-                continue
-            if d == 1:
-                _gaussian(1, queries, query_labels, i, keys, key_labels, w, columns, c, cap, s, e, sums)
-            elif d == 2:
-                _gaussian(2, queries, query_labels, i, keys, key_labels, w, columns, c, cap, s, e, sums)
-            elif d == 3:
-                _gaussian(3, queries, query_labels, i, keys, key_labels, w, columns, c, cap, s, e, sums)
-            elif d == 4:
-                _gaussian(4, queries, query_labels, i, keys, key_labels, w, columns, c, cap, s, e, sums)
-            elif d == 5:
-                _gaussian(5, queries, query_labels, i, keys, key_labels, w, columns, c, cap, s, e, sums)
-            elif d == 6:
-                _gaussian(6, queries, query_labels, i, keys, key_labels, w, columns, c, cap, s, e, sums)
-            elif d == 7:
-                _gaussian(7, queries, query_labels, i, keys, key_labels, w, columns, c, cap, s, e, sums)
-            elif d == 8:
-                _gaussian(8, queries, query_labels, i, keys, key_labels, w, columns, c, cap, s, e, sums)
-            else:
-                _gaussian(0, queries, query_labels, i, keys, key_labels, w, columns, c, cap, s, e, sums)
+            if not near.size or near[i, (s - start) // tile_keys]:
+                _gaussian(queries, query_labels, i, keys, key_labels, w, columns, c, cap, s, e, sums)
 
 
 @block_program(
@@ -64,11 +47,15 @@ def gaussian_sums(queries, query_labels, keys, key_labels, w, columns, c, cap, s
     "start",
     "stop",
     "sums",
-    literals=("features",),
     of="keys",
 )
-def _gaussian(block: Block, features: int) -> None:
-    """``gaussian_sums`` for one block; the loop over features is unrolled where ``features`` says how many."""
+def _gaussian(block: Block) -> None:
+    """``gaussian_sums`` for one block."""
+    block.by_number(block.size("keys", 1), IN_REGISTERS, lambda features: _add_sums(block, features))
+
+
+def _add_sums(block: Block, features: int) -> None:
+    """For a number of features whose loop is unrolled; 0: for any number."""
     builder, real = block.builder, block.real
     keys, columns, n_keys = block.data("keys"), block.data("columns"), block.size("columns", 1)
     d, number = block.size("keys", 1), block.value("number")
@@ -113,7 +100,4 @@ def _gaussian(block: Block, features: int) -> None:
             weight = builder.select(counts, block.exp2_product(distance, c), zero)
             for total, multiplier in zip(totals, multipliers, strict=True):
                 builder.store(block.fma(weight, multiplier, builder.load(total[r])), total[r])
-    for p, total in enumerate(totals):
-        row = builder.add(builder.mul(number, block.index(4)), block.index(2 * p))
-        head = block.at(row, block.width)
-        block.add_wide(block.read(total), block.data("sums"), head, builder.add(head, block.width))
+    block.add_sums(totals, builder.mul(number, block.index(2)))

@@ -162,6 +162,19 @@ class Block:
     def read(self, variables: list[Any]) -> list[Any]:
         return [self.builder.load(variable) for variable in variables]
 
+    def by_number(self, number: Any, most: int, body: Callable[[int], None]) -> None:
+        """The code of ``body(n)`` for each n = 1 … most, so that loops of n steps can be unrolled; else ``body(0)``."""
+        builder, end = self.builder, self.builder.append_basic_block()
+        cases = [builder.append_basic_block() for _ in range(most + 1)]
+        switch = builder.switch(number, cases[0])
+        for n, case in enumerate(cases):
+            if n:
+                switch.add_case(self.index(n), case)
+            with builder.goto_block(case):
+                body(n)
+                builder.branch(end)
+        builder.position_at_end(end)
+
     def fma(self, x: Any, y: Any, z: Any) -> Any:
         """x·y + z, rounded once."""
         kind = f"v{self.real.lanes}{'f32' if self.real is REAL_32 else 'f64'}"
@@ -192,7 +205,14 @@ class Block:
         near = self.builder.fcmp_ordered("<", gap, cap)
         return self.builder.select(near, self.exp2_product(gap, minus_log2e), self.real.splat(0.0))
 
-    def add_wide(self, values: list[Any], pointer: Any, head: Any, tail: Any) -> None:
+    def add_sums(self, totals: list[list[Any]], first: Any) -> None:
+        """Add variables to the rows from ``first`` on of the array ``sums`` (…, 2, lanes): sums, and what they lose."""
+        for p, total in enumerate(totals):
+            row = self.builder.mul(self.builder.add(first, self.index(p)), self.index(2))
+            head = self.at(row, self.width)
+            self._add_wide(self.read(total), self.data("sums"), head, self.builder.add(head, self.width))
+
+    def _add_wide(self, values: list[Any], pointer: Any, head: Any, tail: Any) -> None:
         """Add to float64 sums in memory, and what the rounding loses to the sums at ``tail``."""
         builder = self.builder
         if self.real is REAL_32:

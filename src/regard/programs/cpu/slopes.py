@@ -28,28 +28,11 @@ def gaussian_slopes(queries, own, query_labels, keys, values, weights, key_label
     (d,); labels (blocks, lanes) and (K,): a pair with equal labels does not count; near (blocks,
     tiles): the tiles each block sees.
     """
-    d = keys.shape[1]
     for s in range(0, keys.shape[0], tile_keys):
         e = min(s + tile_keys, keys.shape[0])
         for i in range(queries.shape[0]):
-            if not near[i, s // tile_keys]:
-                continue
-            if d == 1:
-                _slopes(1, queries, own, query_labels, i, keys, values, weights, key_labels, w2, c, cap, s, e, sums)
-            elif d == 2:
-                _slopes(2, queries, own, query_labels, i, keys, values, weights, key_labels, w2, c, cap, s, e, sums)
-            elif d == 3:
-                _slopes(3, queries, own, query_labels, i, keys, values, weights, key_labels, w2, c, cap, s, e, sums)
-            elif d == 4:
-                _slopes(4, queries, own, query_labels, i, keys, values, weights, key_labels, w2, c, cap, s, e, sums)
-            elif d == 5:
-                _slopes(5, queries, own, query_labels, i, keys, values, weights, key_labels, w2, c, cap, s, e, sums)
-            elif d == 6:
-                _slopes(6, queries, own, query_labels, i, keys, values, weights, key_labels, w2, c, cap, s, e, sums)
-            elif d == 7:
-                _slopes(7, queries, own, query_labels, i, keys, values, weights, key_labels, w2, c, cap, s, e, sums)
-            elif d == 8:
-                _slopes(8, queries, own, query_labels, i, keys, values, weights, key_labels, w2, c, cap, s, e, sums)
+            if near[i, s // tile_keys]:
+                _slopes(queries, own, query_labels, i, keys, values, weights, key_labels, w2, c, cap, s, e, sums)
 
 
 @block_program(
@@ -67,11 +50,15 @@ def gaussian_slopes(queries, own, query_labels, keys, values, weights, key_label
     "start",
     "stop",
     "sums",
-    literals=("features",),
     of="keys",
 )
-def _slopes(block: Block, features: int) -> None:
-    """``gaussian_slopes`` for one block and the keys start … stop, one vector of queries at a time."""
+def _slopes(block: Block) -> None:
+    """``gaussian_slopes`` for one block and the keys start … stop."""
+    block.by_number(block.size("keys", 1), WIDEST, lambda features: _add_slopes(block, features))
+
+
+def _add_slopes(block: Block, features: int) -> None:
+    """For a number of features, one vector of queries at a time."""
     builder, real = block.builder, block.real
     number, zero = block.value("number"), real.splat(0.0)
     c, cap = block.everywhere(block.value("c")), block.everywhere(block.value("cap"))
@@ -108,7 +95,4 @@ def _slopes(block: Block, features: int) -> None:
             for f, square in enumerate(squares):
                 add(totals[2 + 2 * f], r, weight, square)
                 add(totals[3 + 2 * f], r, gain, square)
-    first = builder.mul(number, block.index(2 * len(totals)))
-    for p, total in enumerate(totals):
-        head = block.at(builder.add(first, block.index(2 * p)), block.width)
-        block.add_wide(block.read(total), block.data("sums"), head, builder.add(head, block.width))
+    block.add_sums(totals, builder.mul(number, block.index(len(totals))))

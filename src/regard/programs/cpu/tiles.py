@@ -20,10 +20,10 @@ def _each_key(block: Block) -> Any:
     return cgutils.for_range(block.builder, block.value("n"))
 
 
-def _key_place(block: Block, j: Any, array: str, column: Any) -> Any:
-    """Where ``column`` of tile row j is in an array (K, …) of keys."""
+def _of_key(block: Block, array: str, j: Any, column: Any) -> Any:
+    """An entry of tile row j of an array (K, …) of keys, in every lane."""
     row = block.builder.add(block.value("start"), j)
-    return block.at(row, block.size(array, 1), column)
+    return block.load_everywhere(block.data(array), block.at(row, block.size(array, 1), column))
 
 
 def _query(block: Block, f: Any) -> list[Any]:
@@ -39,7 +39,7 @@ def _accumulate(block: Block, term: Callable[[Any, Any, Any, Any], Any]) -> None
         for variable in sums:
             block.builder.store(zero, variable)
         with cgutils.for_range(block.builder, block.size("keys", 1)) as feature:
-            k = block.load_everywhere(block.data("keys"), _key_place(block, key.index, "keys", feature.index))
+            k = _of_key(block, "keys", key.index, feature.index)
             w = block.load_everywhere(block.data("w"), feature.index)
             block.update(sums, lambda total, q: term(total, q, k, w), _query(block, feature.index))
         block.store(block.read(sums), block.data("tile"), block.at(key.index, block.width))
@@ -61,7 +61,7 @@ def distances(block: Block, gaussian: int) -> None:
         for variable in sums:
             builder.store(zero, variable)
         with cgutils.for_range(builder, block.size("keys", 1)) as feature:
-            k = block.load_everywhere(block.data("keys"), _key_place(block, key.index, "keys", feature.index))
+            k = _of_key(block, "keys", key.index, feature.index)
             w = block.load_everywhere(block.data("w"), feature.index)
             for r, (variable, q) in enumerate(zip(sums, _query(block, feature.index), strict=True)):
                 delta = builder.fmul(builder.fsub(q, k), w if scale is None else builder.fmul(w, scale[r]))
@@ -121,7 +121,7 @@ def metric_distances(block: Block, gaussian: int) -> None:
             for variable in z:
                 builder.store(zero, variable)
             with cgutils.for_range(builder, block.size("keys", 1)) as feature:
-                k = block.load_everywhere(block.data("keys"), _key_place(block, key.index, "keys", feature.index))
+                k = _of_key(block, "keys", key.index, feature.index)
                 place = block.at(feature.index, block.size("w", 1), direction.index)
                 w = block.load_everywhere(block.data("w"), place)
                 for r, (variable, q) in enumerate(zip(z, _query(block, feature.index), strict=True)):
@@ -229,12 +229,9 @@ def _reduce(block: Block, count: int) -> None:
         tile = block.load(block.data("tile"), block.at(key.index, block.width))
         for p, total in enumerate(totals):
             column = builder.add(block.value("first"), block.index(p))
-            by = block.load_everywhere(block.data("phi"), _key_place(block, key.index, "phi", column))
+            by = _of_key(block, "phi", key.index, column)
             block.update(total, lambda s, x, by=by: block.fma(x, by, s), tile)
-    for p, total in enumerate(totals):
-        row = builder.mul(builder.add(block.value("first"), block.index(p)), block.index(2))
-        head = block.at(row, block.width)
-        block.add_wide(block.read(total), block.data("sums"), head, builder.add(head, block.width))
+    block.add_sums(totals, block.value("first"))
 
 
 @block_program("coefficients", "phi", "start", "n", "tile", of="tile")
@@ -246,7 +243,7 @@ def expand(block: Block) -> None:
         for variable in sums:
             block.builder.store(zero, variable)
         with cgutils.for_range(block.builder, block.size("phi", 1)) as column:
-            by = block.load_everywhere(block.data("phi"), _key_place(block, key.index, "phi", column.index))
+            by = _of_key(block, "phi", key.index, column.index)
             c = block.load(block.data("coefficients"), block.at(column.index, block.width))
             block.update(sums, lambda s, x, by=by: block.fma(x, by, s), c)
         block.store(block.read(sums), block.data("tile"), block.at(key.index, block.width))
@@ -264,7 +261,7 @@ def add_affine(block: Block) -> None:
         for variable, x, c in zip(sums, block.load(block.data("tile"), place), constant, strict=True):
             builder.store(builder.fadd(x, c), variable)
         with cgutils.for_range(builder, rest) as feature:
-            k = block.load_everywhere(block.data("keys"), _key_place(block, key.index, "keys", feature.index))
+            k = _of_key(block, "keys", key.index, feature.index)
             c = block.load(
                 block.data("coefficients"), block.at(builder.add(feature.index, block.index(1)), block.width)
             )
@@ -281,13 +278,13 @@ def add_affine_of_keys(block: Block) -> None:
     sums = block.variables(block.real.splat(0.0))
     with _each_key(block) as key:
         place = block.at(key.index, block.width)
-        constant = block.load_everywhere(block.data("phi"), _key_place(block, key.index, "phi", block.index(0)))
+        constant = _of_key(block, "phi", key.index, block.index(0))
         for variable, x in zip(sums, block.load(block.data("tile"), place), strict=True):
             builder.store(builder.fadd(x, constant), variable)
         with cgutils.for_range(builder, rest) as feature:
-            k = block.load_everywhere(block.data("keys"), _key_place(block, key.index, "keys", feature.index))
+            k = _of_key(block, "keys", key.index, feature.index)
             column = builder.add(feature.index, block.index(1))
-            c = block.load_everywhere(block.data("phi"), _key_place(block, key.index, "phi", column))
+            c = _of_key(block, "phi", key.index, column)
             block.update(sums, lambda s, q, c=c, k=k: block.fma(c, builder.fsub(k, q), s), _query(block, feature.index))
         block.store(block.read(sums), block.data("tile"), place)
 
@@ -298,7 +295,7 @@ def lean(block: Block) -> None:
     builder, f = block.builder, block.value("f")
     q = _query(block, f)
     with _each_key(block) as key:
-        k = block.load_everywhere(block.data("keys"), _key_place(block, key.index, "keys", f))
+        k = _of_key(block, "keys", key.index, f)
         place = block.at(key.index, block.width)
         tile = block.load(block.data("tile"), place)
         block.store(
@@ -347,12 +344,9 @@ def _reduce_differences(block: Block, count: int, power: int) -> None:
     with _each_key(block) as key:
         tile = block.load(block.data("tile"), block.at(key.index, block.width))
         for f, q, total in zip(features, queries, totals, strict=True):
-            k = block.load_everywhere(block.data("keys"), _key_place(block, key.index, "keys", f))
+            k = _of_key(block, "keys", key.index, f)
             block.update(total, lambda s, x, p, k=k: term(s, x, p, k), tile, q)
-    for i, total in enumerate(totals):
-        row = builder.mul(builder.add(block.value("row"), block.index(i)), block.index(2))
-        head = block.at(row, block.width)
-        block.add_wide(block.read(total), block.data("sums"), head, builder.add(head, block.width))
+    block.add_sums(totals, block.value("row"))
 
 
 @block_program(*_PAIRS, "h", "cap", "log2e", "tile", "sums", of="keys")
@@ -362,12 +356,10 @@ def pull_hidden(block: Block) -> None:
     to_row, to_w = block.variables(block.real.splat(0.0)), block.variables(block.real.splat(0.0))
     q = _query(block, h)
     with _each_key(block) as key:
-        k = block.load_everywhere(block.data("keys"), _key_place(block, key.index, "keys", h))
+        k = _of_key(block, "keys", key.index, h)
         tile = block.load(block.data("tile"), block.at(key.index, block.width))
         t = [_tanh(block, x, k) for x in q]
         one = block.real.splat(1.0)
         block.update(to_row, lambda s, g, x: block.fma(g, builder.fsub(one, builder.fmul(x, x)), s), tile, t)
         block.update(to_w, lambda s, g, x: block.fma(g, x, s), tile, t)
-    for p, total in enumerate((to_row, to_w)):
-        head = block.at(block.index(2 * p), block.width)
-        block.add_wide(block.read(total), block.data("sums"), head, builder.add(head, block.width))
+    block.add_sums([to_row, to_w], block.index(0))

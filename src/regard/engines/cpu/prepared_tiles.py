@@ -1,39 +1,37 @@
-"""Gaussian means of the same rows at many w: all that does not depend on w is laid out once.
+"""Prepared Gaussian means of a few thousand rows, by compiled programs.
 
-A search asks for the errors of left-out rows, and their slopes, at dozens of w. On a few thousand rows arranging the
-problem takes longer than its pairs; and the slopes come out of the same pass as the errors (``programs/slopes``). Rows
-stand in the order of a kd-tree, and a tile of keys that cannot reach 2⁻⁵³/n of a query's attention is skipped: the
-nearest other key, looked up once, tells how much there is at least.
+There arranging the problem takes longer than its pairs; and the slopes come out of the same pass as the errors
+(``programs/slopes``). Rows stand in the order of a kd-tree, and a tile of keys that cannot reach 2⁻⁵³/n of a query's
+attention is skipped: the nearest other key, found once, bounds the attention from below.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
+from regard.core.arrays import Array
 from regard.core.plan import Step
-from regard.core.problem import Problem
+from regard.core.problem import Adjoint, Outcome, Problem
 from regard.core.scores import Gaussian
+from regard.core.state import Partial
+from regard.engines.cpu.arranged import space_order
 from regard.engines.cpu.jobs import blocks, each
-from regard.engines.cpu.swept import LARGEST, SMALLEST, Swept, safe_to_square
+from regard.engines.cpu.prepared import LARGEST, SMALLEST, safe_to_square, shaped_as
+from regard.engines.cpu.reach import Space, boxes_of
 from regard.engines.cpu.words import frozen, lane_labels, packed, unpacked
 from regard.programs.cpu.boxes import Boxes, tiles_in_reach
 from regard.programs.cpu.fused import gaussian_sums
 from regard.programs.cpu.lanes import DEEPEST, LOG2E, block_lanes
-from regard.programs.cpu.order import kd_order
 from regard.programs.cpu.pairs import GAUSSIAN
 from regard.programs.cpu.slopes import WIDEST, gaussian_slopes
 
-Array = NDArray[Any]
-
 
 @dataclass(frozen=True, eq=False)
-class Sweep:
-    """Call it with w, one number or (d,); make it by ``sweep``."""
+class TiledMeans:
+    """A ``Prepared`` problem of degree 0; make it by ``tiled_means``."""
 
     queries: Array  # (blocks, d, lanes)
     own: Array  # (blocks, lanes)
@@ -47,10 +45,10 @@ class Sweep:
     nearest: Array  # (Q, d)  squared differences to a key nearby that counts; inf where none is known
     light: Array  # (Q,)  the logarithm of its weight
     order: Array  # (Q,)  the caller's numbers of the queries
+    staying: Array | None  # (Q,)  mass at the query's own place, of its own value
     step: Step
 
     def holds(self, w: Array) -> bool:
-        """Whether no square of this w overflows or vanishes."""
         return safe_to_square(w)
 
     @property
@@ -61,8 +59,8 @@ class Sweep:
         """
         return float(len(self.keys) * 2.0 ** (60.0 - DEEPEST[8]))
 
-    def __call__(self, w: Array, *, slopes: bool) -> Swept:
-        """Means at w, with their slopes if asked for. *Cost*: O(Q·K·d)."""
+    def moments(self, w: Array, *, slopes: bool = False) -> Outcome:
+        """With slopes, Σ exp(score)·δ² and Σ exp(score)·(value − own)·δ² follow in turn, feature by feature."""
         w = frozen(np.broadcast_to(np.abs(w), self.keys.shape[1]).astype(np.float64))
         c, lanes = -0.5 * LOG2E, self.queries.shape[2]
         cap, tile = DEEPEST[8] / -c, self.step.key_tile
@@ -83,11 +81,17 @@ class Sweep:
         each(run, blocks(len(self.queries), -(-self.step.query_tile // lanes)), self.step.threads)
         found = np.empty((len(self.order), sums.shape[1]))
         found[self.order] = unpacked(sums.sum(axis=2), len(self.order))
-        if slopes:
-            return Swept(found[:, 0], found[:, 1], found[:, 2::2], found[:, 3::2])
-        own = np.empty(len(self.order))
-        own[self.order] = self.own.reshape(-1)[: len(own)]
-        return Swept(found[:, 0], found[:, 1] - own * found[:, 0], None, None)
+        if not slopes:
+            own = np.empty(len(self.order))
+            own[self.order] = self.own.reshape(-1)[: len(own)]
+            found[:, 1] -= own * found[:, 0]
+        mass = found[:, 0] if self.staying is None else found[:, 0] + self.staying
+        return Outcome(Partial(np.zeros(len(mass)), mass, found[:, 1:]), mass < self.least_mass)
+
+    def pullback(self, w: Array, partial: Partial, adjoint: Adjoint) -> Array:
+        error, squares, gains = partial.moments[:, :1], partial.moments[:, 1::2], partial.moments[:, 2::2]
+        moved = error / partial.mass[:, None] * squares - gains
+        return shaped_as(w, (adjoint.value[:, 0] / partial.mass) @ moved)
 
     def _level(self, w: Array) -> Array:
         """Scores below it do not show in a query's mass, (blocks, lanes)."""
@@ -97,8 +101,8 @@ class Sweep:
         return packed(floor[:, None], self.queries.shape[2])[:, 0]
 
 
-def sweep(problem: Problem, own: Array, step: Step) -> Sweep | None:
-    """Lay out a problem whose queries have values ``own`` (Q,); None where no program fits."""
+def tiled_means(problem: Problem, own: Array, staying: Array | None, step: Step) -> TiledMeans | None:
+    """Lay out a problem whose queries have values ``own`` (Q,), and copies of that mass; None if no program fits it."""
     plain = isinstance(problem.score, Gaussian) and problem.score.w.ndim < 2 and problem.mask is None
     if not plain or problem.exclude is None or problem.degree or problem.columns.shape[1] != 1:
         return None
@@ -108,18 +112,17 @@ def sweep(problem: Problem, own: Array, step: Step) -> Sweep | None:
     if not (safe and 0 < width <= WIDEST and problem.query.dtype == np.float64):
         return None
     unit, lanes = 1.0 / np.where(span > 0.0, span, 1.0), block_lanes(8)
-    at, to = (_order(rows, unit, step.key_tile, lanes) for rows in (problem.query, problem.key))
+    at, to = (space_order(rows, unit, step.key_tile, lanes) for rows in (problem.query, problem.key))
     query, key, value = problem.query[at], frozen(problem.key[to]), problem.columns[to, 0]
     weight = None if problem.sample_weight is None else problem.sample_weight[to].astype(np.float64)
     labels = lane_labels(problem, np.dtype("i8"))
     assert labels is not None
     query_labels, key_labels = labels[0][at], labels[1][to]
-    queries = frozen(packed(query, lanes))
+    space = Space(query, key, unit, np.zeros(width), 1.0 - 1e-14)
     nearest, light = _nearest(query, key, query_labels, key_labels, unit, weight)
-    starts = np.arange(0, len(key), step.key_tile)
     ones = np.ones(len(value)) if weight is None else weight
-    return Sweep(
-        queries=queries,
+    return TiledMeans(
+        queries=frozen(packed(query, lanes)),
         own=frozen(packed(own[at, None], lanes)[:, 0]),
         query_labels=frozen(packed(query_labels[:, None], lanes)[:, 0]),
         keys=key,
@@ -127,28 +130,13 @@ def sweep(problem: Problem, own: Array, step: Step) -> Sweep | None:
         weights=None if weight is None else frozen(weight),
         columns=frozen(np.stack([ones, ones * value])),
         key_labels=frozen(key_labels),
-        boxes=Boxes(
-            code=GAUSSIAN,
-            low=frozen(np.minimum.reduceat(key, starts)),
-            high=frozen(np.maximum.reduceat(key, starts)),
-            top=frozen(np.zeros(len(starts))),
-            queries=queries,
-            w=unit,
-            slack=np.zeros(width),
-            stretch=1.0 - 1e-14,
-            largest=float(np.finfo(np.float64).max),
-        ),
+        boxes=boxes_of(space, GAUSSIAN, query.dtype, step.key_tile),
         nearest=nearest,
         light=light,
         order=at,
+        staying=staying,
         step=step,
     )
-
-
-def _order(rows: Array, unit: Array, tile: int, lanes: int) -> Array:
-    order = np.arange(len(rows))
-    kd_order(rows.copy(), unit, tile, lanes, order)
-    return order
 
 
 def _nearest(

@@ -1,0 +1,180 @@
+"""Prepared problems: Gaussian means or lines of the same rows at many w; what does not depend on w is laid out once.
+
+A search evaluates the same rows at dozens or thousands of w, and most of a pass through an engine would be spent on
+getting ready for it. A prepared problem has an engine's two verbs with w as their argument. Which of the three there
+are is used, if any, is decided once before a search, by ``pooling.runner.prepare``:
+
+- ``FewMeans``: means of a few dozen rows, in plain numpy;
+- ``FewLines``: moments of degree 2 of a few dozen rows, in plain numpy;
+- ``prepared_tiles.TiledMeans``: means of a few thousand rows, by compiled programs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from regard.core.arrays import Array
+from regard.core.problem import Adjoint, Outcome, Problem, moment_count
+from regard.core.scores import Gaussian
+from regard.core.state import Partial
+
+# Differences and w whose squares, and products of squares, are safe.
+SMALLEST, LARGEST = 1e-70, 1e70
+# What is lost where exp underflows is below the rounding of a mass above this.
+LEAST_MASS = 1e-280
+# Numbers of lines kept at most, 4 MB; with more the compiled programs are as fast.
+MOST = 1 << 19
+
+
+class Prepared(Protocol):
+    """A problem of Q queries and d features, ready for any w it holds."""
+
+    def holds(self, w: Array) -> bool:
+        """Whether it can be used at this w."""
+        ...
+
+    def moments(self, w: Array, *, slopes: bool = False) -> Outcome:
+        """The state at w, and queries of so little mass that it should not be trusted for them.
+
+        Means are about each query's own value: the moments are Σ exp(score)·(value − own) and, with ``slopes``, what
+        ``pullback`` needs beyond that. Lines have an engine's moments of degree 2, which are all that it needs.
+        *Cost*: O(Q·K·d), of lines O(Q·K·d²).
+        """
+        ...
+
+    def pullback(self, w: Array, partial: Partial, adjoint: Adjoint) -> Array:
+        """Gradient of w, shaped as w; ``partial`` is what ``moments`` returned, or, of lines, merged with more."""
+        ...
+
+
+def safe_to_square(w: Array) -> bool:
+    """Whether w is one number or (d,), and no square of it overflows or vanishes."""
+    size = np.abs(w[w != 0.0])
+    return w.ndim < 2 and bool(((size > SMALLEST) & (size < LARGEST)).all())
+
+
+def shaped_as(w: Array, by_square: Array) -> Array:
+    """The gradient of w from one (d,) by w²/2."""
+    return np.asarray(w * (by_square if w.ndim else by_square.sum()))
+
+
+@dataclass(frozen=True, eq=False)
+class FewMeans:
+    """Means by the squares of all differences; make it by ``few_means``."""
+
+    squares: Array  # (Q, K, d)  δ²
+    gain: Array  # (Q, K)  value − own
+    bias: Array  # (Q, K)  log weights; −inf where a key may not be attended to
+    staying: Array  # (Q,)  mass at the query's own place, of its own value
+    least_mass: float
+
+    def holds(self, w: Array) -> bool:
+        return safe_to_square(w)
+
+    def moments(self, w: Array, *, slopes: bool = False) -> Outcome:
+        by = np.broadcast_to(-0.5 * np.asarray(w) ** 2, self.squares.shape[2])
+        score = self.squares @ by + self.bias
+        # Relative to its peak the nearest key weighs exactly 1; copies that stay are at score 0.
+        peak = score.max(axis=1, initial=-np.inf)
+        peak = np.where((self.staying > 0.0) | np.isneginf(peak), 0.0, peak)
+        e, unit = np.exp(score - peak[:, None]), np.exp(peak)
+        mass, error = e.sum(axis=1), (e * self.gain).sum(axis=1)
+        sums = [(unit * error)[:, None]]
+        if slopes:
+            total = mass + self.staying
+            mean = error / np.where(total > 0.0, total, 1.0)
+            gains = ((e * (self.gain - mean[:, None]))[:, None] @ self.squares)[:, 0]
+            sums.append(unit[:, None] * gains)
+        total = unit * mass + self.staying
+        return Outcome(Partial(np.zeros(len(total)), total, np.concatenate(sums, axis=1)), total < self.least_mass)
+
+    def pullback(self, w: Array, partial: Partial, adjoint: Adjoint) -> Array:
+        return shaped_as(w, (adjoint.value[:, 0] / partial.mass) @ -partial.moments[:, 1:])
+
+
+def few_means(problem: Problem, own: Array, staying: Array | None) -> FewMeans | None:
+    """Lay out a problem whose queries have values ``own`` (Q,), and copies of that mass.
+
+    Returns None if it is not of degree 0 in float64 with one column, labels and no mask, or if squares overflow.
+    """
+    plain = isinstance(problem.score, Gaussian) and problem.score.w.ndim < 2 and problem.mask is None
+    if not plain or problem.exclude is None or problem.degree or problem.columns.shape[1] != 1:
+        return None
+    if problem.query.dtype != np.float64 or not _squares_fit(problem):
+        return None
+    bias, delta = _bias(problem), problem.key[None, :, :] - problem.query[:, None, :]
+    gain = problem.columns[:, 0] - own[:, None]
+    stays = np.zeros(len(bias)) if staying is None else staying
+    return FewMeans(delta**2, gain, bias, stays, len(problem.key) * LEAST_MASS)
+
+
+@dataclass(frozen=True, eq=False)
+class FewLines:
+    """Moments of degree 2 by all that is averaged; make it by ``few_lines``."""
+
+    places: Array  # (Q, K, 1 + d)  (1, δ)
+    terms: Array  # (Q, K, M)  what is averaged: columns, δ, columns·δ, δδᵀ
+    squares: Array  # (Q·K, d)  δ²
+    bias: Array  # (Q, K)  log weights; −inf where a key may not be attended to
+    columns: Array  # (K, P)
+
+    def holds(self, w: Array) -> bool:
+        return safe_to_square(w)
+
+    def moments(self, w: Array, *, slopes: bool = False) -> Outcome:  # noqa: ARG002
+        score = self._score(w)
+        peak = score.max(axis=1, initial=-np.inf)
+        e = np.exp(score - np.where(np.isneginf(peak), 0.0, peak)[:, None])
+        return Outcome(Partial(peak, e.sum(axis=1), (e[:, None] @ self.terms)[:, 0]))
+
+    def pullback(self, w: Array, partial: Partial, adjoint: Adjoint) -> Array:
+        attended = partial.mass > 0.0
+        weight = np.exp(self._score(w) - np.where(attended, partial.peak, np.inf)[:, None])
+        weight /= np.where(attended, partial.mass, 1.0)[:, None]
+
+        def line(c: Array) -> Array:
+            return np.asarray((self.places @ c[:, :, None])[..., 0])
+
+        slope = line(adjoint.left) * (adjoint.value @ self.columns.T - line(adjoint.right))
+        if adjoint.plain is not None:
+            slope += line(adjoint.plain)
+        return shaped_as(w, -((weight * slope).ravel() @ self.squares))
+
+    def _score(self, w: Array) -> Array:
+        by = np.broadcast_to(-0.5 * w**2, self.squares.shape[1])
+        return np.asarray((self.squares @ by).reshape(self.bias.shape) + self.bias)
+
+
+def few_lines(problem: Problem) -> FewLines | None:
+    """Lay out a problem of degree 2; returns None if it is not Gaussian in float64 without a mask, or too large."""
+    queries, keys, d = len(problem.query), *problem.key.shape
+    columns, plain = problem.columns, isinstance(problem.score, Gaussian) and problem.mask is None
+    if not plain or problem.degree != 2 or queries * keys * moment_count(columns.shape[1], d, 2) > MOST:
+        return None
+    if problem.query.dtype != np.float64 or (keys and not _squares_fit(problem)):
+        return None
+    delta = problem.key[None, :, :] - problem.query[:, None, :]
+    value = np.broadcast_to(columns, (queries, *columns.shape))
+    a, b = np.triu_indices(d)
+    crossed = (value[..., None] * delta[:, :, None, :]).reshape(queries, keys, -1)
+    terms = np.concatenate([value, delta, crossed, delta[..., a] * delta[..., b]], axis=2)
+    places = np.concatenate([np.ones((queries, keys, 1)), delta], axis=2)
+    return FewLines(places, terms, (delta**2).reshape(-1, d), _bias(problem), columns)
+
+
+def _squares_fit(problem: Problem) -> bool:
+    """Whether no square of a difference of keys overflows."""
+    return bool(np.ptp(problem.key, axis=0).max(initial=0.0) < LARGEST)
+
+
+def _bias(problem: Problem) -> Array:
+    """Logarithms of the weights, (Q, K); −inf where labels are equal."""
+    bias = np.zeros((len(problem.query), len(problem.key)))
+    if problem.log_weight is not None:
+        bias += problem.log_weight
+    if problem.exclude is not None:
+        bias[problem.exclude[0][:, None] == problem.exclude[1][None, :]] = -np.inf
+    return bias
