@@ -15,7 +15,7 @@ from regard.bandwidth.search import Progress
 from regard.bandwidth.shapes import spreads
 from regard.core.scores import Additive, DotProduct, Gaussian, Score
 from regard.estimators.bar import bar
-from regard.estimators.base import Array, SmoothingEstimator
+from regard.estimators.base import Array
 from regard.estimators.callbacks import watched
 from regard.estimators.regressor import SmoothingRegressor
 from regard.model.left_out import LeftOut
@@ -46,7 +46,7 @@ class _Score:
         vars(model)["score"] = value
 
 
-class AttentionRegressor(SmoothingRegressor, SmoothingEstimator):
+class AttentionRegressor(SmoothingRegressor):
     """A weighted average of y whose weights come from a learned score; in short, attention over the training rows.
 
     predict(x) = Σ_k softmax_k(score(embed(x), embed(x_k))) y_k

@@ -1,8 +1,8 @@
 """What every estimator is: parameters in, a ``Smoother`` out of ``fit``, and what that says about X.
 
 An estimator names its parameters, learns what was not given (``_learn``) and says which heads of attention follow
-(``_heads``). All else is here and in the two mixins, ``SmoothingRegressor`` and ``SmoothingClassifier``, as calls of
-functions of ``regard.model``.
+(``_heads``). All else is here and in ``SmoothingRegressor`` and ``SmoothingClassifier``, as calls of functions of
+``regard.model``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from regard.estimators.clustered import anywhere
 from regard.estimators.inputs import query_array, training_arrays
 from regard.estimators.layout import leaves
 from regard.estimators.lazily import answers_from_cluster
-from regard.estimators.parameters import check_parameters
+from regard.estimators.parameters import check_parameters, one_of, whole
 from regard.estimators.streams import Aging, append_rows, begin_stream, keep_rows, rows_to_forget
 from regard.model.diagnosis import Diagnosis, judge, relevance
 from regard.model.drift import Drift, Errors, Sample, compare
@@ -39,6 +39,7 @@ from regard.model.smoother import Answer, Head, Run, Smoother, TrainingRows
 from regard.model.top import Attention, attend_top, checked_top
 
 Array = NDArray[Any]
+T = TypeVar("T")
 
 # Computed from the training rows when first needed.
 DERIVED = ("residuals_", "standardised_residuals_", "spread_", "calibration_", "left_out_probabilities_")
@@ -84,6 +85,10 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
     _mapped: MappedRows | None = None  # where they lie in a file
     _file: Any = None  # the file that arrays are in
     _made: tuple[tuple[Any, ...], Smoother] | None = None  # what the smoother was made from, and it
+
+    def _set(self, given: dict[str, Any]) -> None:
+        """The parameters of ``__init__``, its ``locals()``, each as the attribute of its name."""
+        self.__dict__.update((name, value) for name, value in given.items() if name != "self")
 
     # ---- fit
 
@@ -233,19 +238,24 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         smoother = self._asked
         return smoother.answer(query) if self._mapped is None else self._mapped.answer(smoother, query)
 
-    def _report(self, empty: Array) -> None:
-        """Warn or raise about empty rows; called by public methods only, so that the warning points at their caller."""
+    def _reported(self, found: tuple[T, Array]) -> T:
+        """The first of ``found``, after a warning or an error about empty rows (Q,), the second.
+
+        Called by public methods only, so that the warning points at their caller.
+        """
+        output, empty = found
         count = int(empty.sum())
         if not count or self.empty == "nan":
-            return
-        found = (
+            return output
+        counted = (
             f"{count} of {len(empty)} rows of X (the first is row {int(empty.argmax())}) "
             "have no training row within the bandwidth"
         )
         if self.empty == "raise":
-            raise ValueError(f"{found}; widen bandwidth, or choose another empty= than 'raise'")
+            raise ValueError(f"{counted}; widen bandwidth, or choose another empty= than 'raise'")
         answer = "the nearest training row" if self.empty == "nearest" else "the class frequencies"
-        warnings.warn(f"{found}; they are answered by {answer} (empty={self.empty!r})", UserWarning, stacklevel=3)
+        warnings.warn(f"{counted}; they are answered by {answer} (empty={self.empty!r})", UserWarning, stacklevel=3)
+        return output
 
     @property
     def attention_score_(self) -> Score:
@@ -280,19 +290,9 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         [[0.0, 0.5, 0.5]]
         """
         query, smoother = self._query(X), self._asked
-        empty = np.zeros(len(query), bool)
         if top is None:
-            weights, empty[:] = smoother.weights(query)
-            self._report(empty)
-            return weights
-
-        def weights_of(rows: slice) -> Array:
-            weights, empty[rows] = smoother.weights(query[rows])
-            return weights
-
-        shown = attend_top(weights_of, len(query), len(self.key_), checked_top(top, len(self.key_)))
-        self._report(empty)
-        return Attention(shown.index, shown.weight.astype(query.dtype), shown.mass.astype(query.dtype))
+            return self._reported(smoother.weights(query))
+        return self._reported(attend_top(smoother, query, checked_top(top, len(self.key_))))
 
     def effective_weights(self, X: Any) -> Array:
         """What each training row's y counts in each prediction, (Q, K): predict(X) = effective_weights(X) @ y.
@@ -302,9 +302,7 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
 
         *Empty rows*: as ``attend``. *Cost*: O(Q·K·d) time per head and O(Q·K) memory.
         """
-        weights, empty = self._asked.effective_weights(self._query(X))
-        self._report(empty)
-        return weights
+        return self._reported(self._asked.effective_weights(self._query(X)))
 
     def explain(self, X: Any, top: int = 5) -> Explanation:
         """Which training rows each prediction comes from, what they count, and what made them near.
@@ -335,11 +333,8 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         ([0, 1, 2], [0.6, 0.4, 0.0])
         """
         query = self._query(X)
-        if isinstance(top, bool) or not isinstance(top, int | np.integer) or top < 1:
-            raise ValueError(f"top must be a whole number of at least 1, got {top!r}")
-        found, empty = explain(self._asked, query, int(top), self._decided)
-        self._report(empty)
-        return found
+        whole("top", top)
+        return self._reported(explain(self._asked, query, int(top), self._decided))
 
     # ---- effects
 
@@ -359,9 +354,7 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         [[2.0]]
         """
         query = self._query(X)
-        effects, empty = marginal_effects(self._asked, query)
-        self._report(empty)
-        return self._shaped(effects, query)
+        return self._shaped(self._reported(marginal_effects(self._asked, query)), query)
 
     @available_if(has_bandwidth)  # type: ignore[untyped-decorator]
     def effect_errors(self, X: Any, method: str = "derivative") -> Array:
@@ -378,7 +371,7 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         *Empty rows*: 0, as nothing moves. *Cost*: O(Q·K·d²) time and a tile; residuals once, see ``residuals_``.
         """
         query = self._query(X)
-        _check_method(method)
+        one_of(*METHODS)("method", method)
         return self._shaped(effect_errors(self._asked, query, method, self._errors_of_rows()), query)
 
     @available_if(has_bandwidth)  # type: ignore[untyped-decorator]
@@ -398,7 +391,7 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         """
         check_is_fitted(self)
         query = self.key_ if X is None else self._query(X)
-        _check_method(method)
+        one_of(*METHODS)("method", method)
         share = np.ones(len(query))
         if X is None and self.sample_weight_ is not None:
             share = self.sample_weight_.astype(np.float64) / self.sample_weight_.max()
@@ -502,7 +495,7 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
     def _partial_fit(
         self, X: Any, y: Any, classes: Any, sample_weight: Any, window: int | None, forgetting: float | None
     ) -> None:
-        """``partial_fit`` of both mixins."""
+        """``partial_fit`` of regressors and of classifiers."""
         aging = Aging.of(window, forgetting)
         if "key_" not in vars(self):
             begin_stream(self, aging, X, y, classes, sample_weight)
@@ -534,13 +527,8 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         errors, far = self._drift_errors(X, y, query), self.explain(X, top=1).far
         return compare(self._smoother.rows, query, Sample.of(weight, len(query)), errors, far)
 
-    # ---- of the mixins
+    # ---- of regressors and of classifiers
 
     _decided: Callable[[Array], Array]
     _errors_of_rows: Callable[[], Array]
     _drift_errors: Callable[[Any, Any, Array], Errors]
-
-
-def _check_method(method: str) -> None:
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}")
