@@ -25,7 +25,6 @@ from regard.data.columns import Coding
 from regard.estimators.callbacks import CallbackSupportMixin, with_callbacks
 from regard.estimators.clustered import anywhere
 from regard.estimators.inputs import query_array, training_arrays
-from regard.estimators.layout import leaves
 from regard.estimators.lazily import answers_from_cluster
 from regard.estimators.parameters import check_parameters, one_of, whole
 from regard.estimators.streams import Aging, append_rows, begin_stream, keep_rows, rows_to_forget
@@ -210,7 +209,7 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
 
         *Cost*: two calls of the system; nothing for a model in memory.
         """
-        if self._file is not None and any(in_file(value) for _, _, value in leaves(vars(self))):
+        if self._file is not None and in_file(vars(self)):
             self._file.check()
 
     def __getstate__(self) -> dict[str, Any]:

@@ -155,7 +155,9 @@ def _on(rows: Array, count: Array, shelves: Array) -> Array:
 
 
 def in_file(value: Any) -> bool:
-    """Whether an array is a view of a mapped file."""
+    """Whether an array, or one inside of tuples, lists and dicts, is a view of a mapped file."""
+    if isinstance(value, dict | tuple | list):
+        return any(map(in_file, value.values() if isinstance(value, dict) else value))
     while isinstance(value, np.ndarray):
         value = value.base
     return isinstance(value, mmap.mmap)

@@ -1,7 +1,7 @@
 """Save and load: one versioned, checksummed file per model (``data.sealed``), and nothing in it is ever executed.
 
 Parameters are those of ``get_params``; fitted attributes are the public ones that end in ``_``. Loading makes a fresh
-estimator of a listed kind and sets them, once ``estimators.layout`` has found that they fit each other.
+estimator of a listed kind and sets them, once ``store.layout`` has found that they fit each other.
 """
 
 from __future__ import annotations
@@ -16,20 +16,10 @@ from numpy.typing import NDArray
 from regard.data.files import PathLike
 from regard.data.packing import Packer, Unpacker
 from regard.data.sealed import Kind, Sealed, read_sealed, write_sealed
+from regard.store.layout import KINDS, check_classes, sizes_of
 
 Array = NDArray[Any]
 
-# Only these classes of ``regard`` are ever made from a file.
-KINDS = (
-    "AttentionRegressor",
-    "AveragePoolingRegressor",
-    "KernelClassifier",
-    "KernelRegressor",
-    "LocalLinearRegressor",
-    "NadarayaWatsonClassifier",
-    "NadarayaWatsonRegressor",
-    "NearestKeyRegressor",
-)
 # Tuples with named fields that a fitted attribute may be: name in files → class.
 RECORDS = {
     "Coding": "regard.data.columns.Coding",
@@ -148,7 +138,7 @@ def _describe(model: Any, metadata: Mapping[str, Any], *, single: bool) -> tuple
         "metadata": packer.pack("metadata", dict(metadata)),
     }
     try:
-        description["sizes"] = _layout().sizes_of(kind, parameters, fitted)
+        description["sizes"] = sizes_of(kind, parameters, fitted)
     except ValueError as reason:
         raise StoreError(f"this {kind} is not as fit left it: {reason}") from None
     return description, packer.arrays
@@ -187,9 +177,9 @@ def _made(sealed: Sealed, path: PathLike, embed: Any, *, mapped: bool) -> Saved:
 
             model._mapped = MappedRows.of(shelves, model.key_, model.value_, model.sample_weight_)
         # Files written before sizes were stated have none; their arrays are checked against each other.
-        _layout().sizes_of(description["kind"], parameters, fitted, description.get("sizes"))
+        sizes_of(description["kind"], parameters, fitted, description.get("sizes"))
         if not mapped:
-            _layout().check_classes(fitted)
+            check_classes(fitted)
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as reason:
         raise _KIND.damaged(path, f"{type(reason).__name__}: {reason}") from None
     try:
@@ -201,11 +191,6 @@ def _made(sealed: Sealed, path: PathLike, embed: Any, *, mapped: bool) -> Saved:
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as reason:
         raise StoreError(f"{path}: {reason}") from None
     return Saved(model, metadata, str(description["regard"]))
-
-
-def _layout() -> Any:
-    # It comes with sklearn, which takes its time: only where a model is saved or made.
-    return import_module("regard.estimators.layout")
 
 
 def _resolve(kind: str) -> Any:
