@@ -33,7 +33,7 @@ from regard.model.drift import Drift, Errors, Sample, compare
 from regard.model.effects import METHODS, AverageEffects, average_effects, effect_errors, marginal_effects
 from regard.model.explanation import Explanation, explain
 from regard.model.loss_path import LossPath, loss_path
-from regard.model.mapped import MappedRows, in_file
+from regard.model.mapped import in_file
 from regard.model.smoother import Answer, Head, Run, Smoother, TrainingRows
 from regard.model.top import Attention, attend_top, checked_top
 
@@ -81,7 +81,7 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
     _EMPTY: ClassVar[tuple[str, ...]] = ("nearest", "nan", "raise")
 
     _rows: Any = None  # where training rows lie on a cluster
-    _mapped: MappedRows | None = None  # where they lie in a file
+    _mapped: Callable[..., TrainingRows] | None = None  # makes training rows that lie in a file
     _file: Any = None  # the file that arrays are in
     _made: tuple[tuple[Any, ...], Smoother] | None = None  # what the smoother was made from, and it
 
@@ -179,7 +179,7 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
 
     def _make_smoother(self) -> Smoother:
         fitted, names = vars(self), vars(self).get("feature_names_in_")
-        rows = TrainingRows(
+        rows = (self._mapped or TrainingRows)(
             self.key_,
             self.value_,
             self.sample_weight_,
@@ -234,8 +234,7 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         """What ``predict`` goes by, wherever the training rows are."""
         if self._rows is not None:
             return answers_from_cluster(self, query)
-        smoother = self._asked
-        return smoother.answer(query) if self._mapped is None else self._mapped.answer(smoother, query)
+        return self._asked.answer(query)
 
     def _reported(self, found: tuple[T, Array]) -> T:
         """The first of ``found``, after a warning or an error about empty rows (Q,), the second.

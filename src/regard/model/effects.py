@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from regard.core.lines import NO_DIRECTION, LocalFit
 from regard.core.scores import Nearest, Radial
 from regard.data.columns import Coding
-from regard.model.smoother import IDENTITY, Answer, Head, Smoother
+from regard.model.smoother import Answer, Head, Smoother
 
 Array = NDArray[Any]
 
@@ -60,7 +60,7 @@ def marginal_effects(smoother: Smoother, query: Array) -> Answer:
     Scalings are straight between knots, so this jumps at a knot. *Empty rows*: 0, NaN with ``empty="nan"``.
     *Cost*: as an answer, three times for every column of y.
     """
-    effects, empty = _mixed(smoother, query, _head_effects)
+    effects, empty = smoother.mixed(query, _head_effects, derivative=True)
     answered = smoother.rows.columns
     return Answer(
         of_columns(smoother.rows.coding, query, effects, lambda at: smoother.answer(at, answered).output), empty
@@ -77,7 +77,7 @@ def slopes(smoother: Smoother, query: Array) -> Answer:
         slope[empty] = np.nan if one.empty == "nan" else 0.0
         return Answer(slope, empty)
 
-    return smoother.by_width(query, lambda one, at: of_head(one, one.heads[0], at))
+    return smoother.mixed(query, of_head)
 
 
 def effect_errors(smoother: Smoother, query: Array, method: str, residual: Array) -> Array:
@@ -109,7 +109,7 @@ def average_effects(
 def changes(smoother: Smoother, query: Array, method: str) -> Array:
     """∂ℓ/∂x (Q, K, columns of X) of the effective weights, or of the slopes' weights with ``method`` "slope"."""
     smoother, query = smoother.exactly(), query.astype(np.float64)
-    found, _ = _mixed(smoother, query, partial(_head_changes, method))
+    found, _ = smoother.mixed(query, partial(_head_changes, method), derivative=True)
     return of_columns(smoother.rows.coding, query, found, lambda at: smoother.effective_weights(at).output)
 
 
@@ -135,25 +135,6 @@ def of_columns(coding: Coding | None, query: Array, effects: Array, answer: Call
 
 def _tile(smoother: Smoother) -> int:
     return max(1, TILE_CELLS // smoother.rows.key.size)
-
-
-def _mixed(smoother: Smoother, query: Array, of_head: Callable[[Smoother, Head, Array], Answer]) -> Answer:
-    """Σ mix · what ``of_head`` gives by the head's coordinates (Q, …, d), as derivatives by the features."""
-
-    def one_head(one: Smoother, at: Array) -> Answer:
-        (head,) = one.heads
-        found = of_head(one, head, head.transform.queries(at))
-        if head.transform is IDENTITY:
-            return found
-        return Answer(found.output * head.transform.slope(at)[:, None, :], found.empty)
-
-    if len(smoother.heads) == 1:
-        return smoother.by_width(query, one_head)
-    total: Any = 0.0
-    for head in smoother.heads:
-        slope = head.transform.slope(query)[:, None, :]
-        total = total + head.mix * of_head(smoother, head, head.transform.queries(query)).output * slope
-    return Answer(np.asarray(total), np.zeros(len(query), bool))
 
 
 def _head_effects(smoother: Smoother, head: Head, query: Array) -> Answer:

@@ -173,9 +173,9 @@ def _made(sealed: Sealed, path: PathLike, embed: Any, *, mapped: bool) -> Saved:
         if file is not None:
             model._file = file
         if mapped and shelves is not None:
-            from regard.model.mapped import MappedRows
+            from regard.model.mapped import mapped_rows
 
-            model._mapped = MappedRows.of(shelves, model.key_, model.value_, model.sample_weight_)
+            model._mapped = mapped_rows(shelves, model.key_, model.value_, model.sample_weight_)
         # Files written before sizes were stated have none; their arrays are checked against each other.
         sizes_of(description["kind"], parameters, fitted, description.get("sizes"))
         if not mapped:
