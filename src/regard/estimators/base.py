@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from regard.bandwidth.rules import checked_weight
+from regard.core.arrays import Array
 from regard.core.scores import Score
 from regard.data.columns import Coding
 from regard.estimators.callbacks import CallbackSupportMixin, with_callbacks
@@ -37,7 +37,6 @@ from regard.model.mapped import in_file
 from regard.model.smoother import Answer, Head, Run, Smoother, TrainingRows
 from regard.model.top import Attention, attend_top, checked_top
 
-Array = NDArray[Any]
 T = TypeVar("T")
 
 # Computed from the training rows when first needed.

@@ -11,8 +11,8 @@ from sklearn.utils.metaestimators import available_if
 
 from regard.bandwidth.distinct import distinct, spread_out
 from regard.bandwidth.losses import as_probabilities
-from regard.core.arrays import is_chunked
-from regard.estimators.base import Array, SmoothingEstimator
+from regard.core.arrays import Array, is_chunked
+from regard.estimators.base import SmoothingEstimator
 from regard.estimators.callbacks import with_callbacks
 from regard.estimators.lazily import lazy_answers
 from regard.estimators.streams import appends

@@ -10,8 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 from regard.bandwidth.distinct import distinct, spread_out
 from regard.bandwidth.heads import HeadSearch, LearnedHead, learn_heads
 from regard.bandwidth.scaling import Scaling
+from regard.core.arrays import Array
 from regard.core.scores import Gaussian
-from regard.estimators.base import Array
 from regard.estimators.callbacks import watched
 from regard.estimators.classifier import SmoothingClassifier
 from regard.estimators.regressor import SmoothingRegressor

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.estimators.base import Array
+from regard.core.arrays import Array
 from regard.estimators.regressor import SmoothingRegressor
 from regard.estimators.width import kernel_heads, learn_width
 from regard.model.effects import slopes

@@ -10,8 +10,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from regard.core.arrays import is_chunked
-from regard.estimators.base import Array, SmoothingEstimator
+from regard.core.arrays import Array, is_chunked
+from regard.estimators.base import SmoothingEstimator
 from regard.estimators.lazily import lazy_answers
 from regard.estimators.parameters import one_of
 from regard.estimators.streams import appends

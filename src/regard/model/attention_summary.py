@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from regard.bandwidth.rules import counts_repetitions
+from regard.core.arrays import Array
 from regard.core.problem import build
 from regard.model.smoother import HeadObjective
 from regard.pooling.functions import attention_weights
 from regard.pooling.local import fit_local
-
-Array = NDArray[Any]
 
 # Weights held at once: with what is computed from them, a tile stays around 32 MB.
 TILE_CELLS = 1 << 19

@@ -8,16 +8,14 @@ expectation, the smoothed mean, and that is what these errors are errors of.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.integrate import quad
 
+from regard.core.arrays import Array
 from regard.core.scores import Radial
 from regard.pooling.functions import pool
-
-Array = NDArray[Any]
 
 # Effective weights held at once.
 TILE_CELLS = 1 << 20

@@ -12,17 +12,15 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from regard.bandwidth.losses import LogLoss
 from regard.bandwidth.rules import counts_repetitions
 from regard.bandwidth.shapes import spreads
+from regard.core.arrays import Array
 from regard.core.scores import Gaussian
 from regard.model.attention_summary import straightness, summarise
 from regard.model.optimum import left_out_error, optimum
 from regard.model.smoother import Head, HeadObjective, Smoother
-
-Array = NDArray[Any]
 
 # Rows looked at where there are more.
 ROWS = 2000

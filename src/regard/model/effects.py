@@ -17,17 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.lines import NO_DIRECTION, LocalFit
 from regard.core.scores import Nearest, Radial
 from regard.data.columns import Coding
 from regard.model.smoother import Answer, Head, Smoother
-
-Array = NDArray[Any]
 
 METHODS = ("derivative", "slope")
 # Derivatives of weights held at once.

@@ -13,16 +13,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.scores import Nearest
 from regard.model.effects import TILE_CELLS
 from regard.model.nearness import Seen, attention_of, is_far, seen, usual_distance
 from regard.model.smoother import Smoother
 from regard.model.top import best
 from regard.model.words import frame_of, number, percent, row_words, table_of
-
-Array = NDArray[Any]
 
 # Training rows whose distance to another is measured: so many, fewer where these are differences, at least so many.
 SAMPLE, SAMPLE_CELLS, FEWEST = 200, 1 << 22, 8

@@ -8,17 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from regard.core.arrays import Array
 from regard.model.confidence import np_merr, standard_errors, wild_draws
 from regard.model.jackknife import answers_without_each, jackknife_interval
 from regard.model.ranks import conformal_bound, quantiles, smooth_quantiles
 from regard.model.residual_scale import fit_tails, log_density, row_counts
 from regard.model.residuals import Residuals
 from regard.model.smoother import Smoother
-
-Array = NDArray[Any]
 
 INTERVALS = ("local", "conformal", "jackknife")
 CONFIDENCE = ("asymptotic", "bootstrap")

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.lines import LocalFit
 from regard.core.problem import build
 from regard.core.scores import Gaussian, Nearest, Radial
@@ -21,8 +21,6 @@ from regard.model.ranks import ROUNDING
 from regard.model.smoother import Head, Smoother
 from regard.pooling.functions import pool
 from regard.pooling.local import centre_and_scale, fit_local
-
-Array = NDArray[Any]
 
 # A row that holds nearly all the attention cannot be taken out by a quotient.
 ALONE = 1e-6

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from regard.core.arrays import Array
 from regard.model.attention_summary import training_error
 from regard.model.optimum import left_out_error, scaled
 from regard.model.smoother import HeadObjective
-
-Array = NDArray[Any]
 
 # Rows looked at where there are more.
 ROWS = 2000

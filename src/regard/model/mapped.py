@@ -15,14 +15,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.block_bounds import LINES, SHARE, Shelves, in_reach, nearest_shelf
 from regard.core.bounds import Bounds
 from regard.core.scores import Radial
 from regard.model.smoother import Answer, Embedded, Head, Smoother, TrainingRows
-
-Array = NDArray[Any]
 
 # Fewer rows than this are read as fast as they are asked for.
 MANY = 1 << 16

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
 from regard.bandwidth.search import sharpest
 from regard.bandwidth.shapes import spreads
+from regard.core.arrays import Array
 from regard.model.smoother import HeadObjective
-
-Array = NDArray[Any]
 
 # Smallest w·spread looked at (a bandwidth of fifty spreads looks everywhere alike) and the factor between two of them.
 BLUNTEST = 0.02

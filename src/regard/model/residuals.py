@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from regard.bandwidth.adaptive import Neighbourhood, groups_of
@@ -24,13 +23,12 @@ from regard.bandwidth.many import ANSWERED, BAGGED, BATCHED, EXACT, QUICK, among
 from regard.bandwidth.rules import counts_repetitions
 from regard.bandwidth.search import RIDGES
 from regard.bandwidth.shapes import MOST_TURN
+from regard.core.arrays import Array
 from regard.core.scores import Nearest
 from regard.model.left_out import LeftOut
 from regard.model.residual_scale import learn_spread, row_counts, spread_at
 from regard.model.smoother import Head, HeadObjective, Smoother
 from regard.pooling.functions import pool
-
-Array = NDArray[Any]
 
 # What is learned again without a fold.
 Relearn = Literal["w", "w and ridge"]

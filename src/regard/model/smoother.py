@@ -14,12 +14,12 @@ from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from regard.bandwidth.adaptive import Neighbourhood, groups_of
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.rules import counts_repetitions
 from regard.bandwidth.scaling import Scaling
+from regard.core.arrays import Array
 from regard.core.forks import limit_torch
 from regard.core.scores import Gaussian, Nearest, Radial, Score
 from regard.data.columns import Coding
@@ -27,8 +27,6 @@ from regard.pooling.functions import attention_weights, pool
 from regard.pooling.gaps import GappyFit, pool_with_gaps, weights_with_gaps
 from regard.pooling.local import Local, pool_local
 from regard.pooling.planner import engine_of_limits
-
-Array = NDArray[Any]
 
 # Rows farther from the mean than this many standard deviations are all equally far.
 FARTHEST = 1e100

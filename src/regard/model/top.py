@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.model.smoother import Smoother
-
-Array = NDArray[Any]
 
 # Weights one tile may hold. With what choosing among them needs, a tile stays around 64 MB.
 TILE_CELLS = 1 << 21

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from regard.core.arrays import Array
 from regard.estimators.inputs import query_array
 from regard.model.baselines import root_mean_square, simple_answers
 from regard.model.diagnosis import relevance
@@ -16,8 +16,6 @@ from regard.model.residuals import left_out_answers
 from regard.model.smoother import onehot
 from regard.pooling.functions import pool
 from regard.reporting.rows import among, counted_rows, rows_of
-
-Array = NDArray[Any]
 
 # Rows looked at where there are more: for baselines, and for the picture of attention.
 MOST, SHOWN = 5000, 400

@@ -9,10 +9,9 @@ from typing import Any
 
 import narwhals as nw
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 
-Array = NDArray[Any]
+from regard.core.arrays import Array
 
 # Fitted arrays that have an entry for every training row.
 _OF_ROWS = (

@@ -10,16 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 
+from regard.core.arrays import Array
 from regard.model.calibration import set_bound
 from regard.model.ranks import conformal_bound
 from regard.model.residual_scale import row_counts
 from regard.reporting.facts import Facts
 from regard.reporting.rows import asked_by_us, counted_rows, rows_of
-
-Array = NDArray[Any]
 
 COVERAGE, METHOD = 0.9, "conformal"
 # Rows looked at, and training rows from which the spread is learned where it is not known yet: more would take long.

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.scores import Nearest, Radial
 from regard.model.explanation import Explained
 from regard.model.smoother import Embedded
@@ -18,8 +18,6 @@ from regard.pooling.functions import pool
 from regard.reporting.facts import Facts
 from regard.reporting.rows import among, asked_by_us, counted_rows, rows_of, without
 from regard.reporting.sure import Sure
-
-Array = NDArray[Any]
 
 # Training rows named for each.
 TOP = 5

@@ -11,14 +11,12 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.data.files import PathLike
 from regard.data.packing import Packer, Unpacker
 from regard.data.sealed import Kind, Sealed, read_sealed, write_sealed
 from regard.store.layout import KINDS, check_classes, sizes_of
-
-Array = NDArray[Any]
 
 # Tuples with named fields that a fitted attribute may be: name in files → class.
 RECORDS = {
