@@ -10,7 +10,7 @@ import numpy as np
 from regard.bandwidth.rules import counts_repetitions
 from regard.core.arrays import Array
 from regard.core.problem import build
-from regard.model.smoother import HeadObjective
+from regard.model.smoother import HeadObjective, tiles
 from regard.pooling.functions import attention_weights
 from regard.pooling.local import fit_local
 
@@ -42,9 +42,7 @@ def summarise(heads: Sequence[HeadObjective], rows: Array, position: Array) -> A
         copies = first.counts
     answer, lean = _answers(heads, rows)
     squares, entropy, attended, leverage = (np.empty(len(rows)) for _ in range(4))
-    tile = max(1, TILE_CELLS // len(copies))
-    for start in range(0, len(rows), tile):
-        part = slice(start, start + tile)
+    for part in tiles(len(rows), len(copies), TILE_CELLS):
         here = rows[part]
         weights, own = np.zeros((len(here), len(copies))), np.zeros(len(here))
         for (head, objective), left in zip(heads, lean, strict=True):

@@ -25,7 +25,7 @@ from regard.core.arrays import Array
 from regard.core.lines import NO_DIRECTION, LocalFit
 from regard.core.scores import Nearest, Radial
 from regard.data.columns import Coding
-from regard.model.smoother import Answer, Head, Smoother
+from regard.model.smoother import Answer, Head, Smoother, tiles
 
 METHODS = ("derivative", "slope")
 # Derivatives of weights held at once.
@@ -83,10 +83,10 @@ def effect_errors(smoother: Smoother, query: Array, method: str, residual: Array
 
     √Σ_i (∂ℓ_i/∂x)²·residual_i². *Cost*: O(Q·K·d²) time and a tile.
     """
-    tile, squares = _tile(smoother), residual**2 / smoother.rows.copies[:, None]
+    squares = residual**2 / smoother.rows.copies[:, None]
     parts = [
-        np.einsum("qka,kp->qpa", changes(smoother, query[start : start + tile], method) ** 2, squares, optimize=True)
-        for start in range(0, len(query), tile)
+        np.einsum("qka,kp->qpa", changes(smoother, query[rows], method) ** 2, squares, optimize=True)
+        for rows in tiles(len(query), smoother.rows.key.size, TILE_CELLS)
     ]
     return np.asarray(np.sqrt(np.concatenate(parts)))
 
@@ -95,9 +95,8 @@ def average_effects(
     smoother: Smoother, query: Array, method: str, share: Array, residual: Array
 ) -> tuple[Array, Array]:
     """Mean effect (P, columns of X) over queries that count ``share`` (Q,) each, and its standard error."""
-    tile, total = _tile(smoother), 0.0
-    for start in range(0, len(query), tile):
-        rows = slice(start, start + tile)
+    total = np.zeros(())
+    for rows in tiles(len(query), smoother.rows.key.size, TILE_CELLS):
         total = total + np.einsum("q,qka->ka", share[rows], changes(smoother, query[rows], method))
     change, values = np.asarray(total), smoother.rows.columns
     effect = (values - values.mean(axis=0)).T @ change
@@ -129,10 +128,6 @@ def of_columns(coding: Coding | None, query: Array, effects: Array, answer: Call
         else:
             out[..., list(part.columns)] = np.einsum("qpf,qfc->qpc", effects[..., here], steps)
     return out
-
-
-def _tile(smoother: Smoother) -> int:
-    return max(1, TILE_CELLS // smoother.rows.key.size)
 
 
 def _head_effects(smoother: Smoother, head: Head, query: Array) -> Answer:

@@ -8,7 +8,7 @@ effects, residuals, intervals, explanations and diagnosis in the other modules o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
@@ -500,6 +500,12 @@ def line_weights(weights: Array, left: Array, key: Array, query: Array) -> Array
             delta -= np.einsum("qk,qka->qa", weights[rows], delta)[:, None]
         out[rows] *= 1.0 + np.einsum("qa,qka->qk", left[rows, 1:], delta)
     return out
+
+
+def tiles(count: int, cells: int, held: int) -> Iterator[slice]:
+    """Slices of ``count`` queries with ``cells`` numbers to each, so that about ``held`` numbers are held at once."""
+    step = max(1, held // max(cells, 1))
+    return (slice(start, start + step) for start in range(0, count, step))
 
 
 def onehot(number: Array, classes: int) -> Array:

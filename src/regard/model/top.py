@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard.core.arrays import Array
-from regard.model.smoother import Smoother
+from regard.model.smoother import Smoother, tiles
 
 # Weights one tile may hold. With what choosing among them needs, a tile stays around 64 MB.
 TILE_CELLS = 1 << 21
@@ -38,9 +38,7 @@ def attend_top(smoother: Smoother, query: Array, top: int) -> tuple[Attention, A
     """
     index, empty = np.empty((len(query), top), np.intp), np.zeros(len(query), bool)
     weight, mass = np.empty((len(query), top)), np.empty(len(query))
-    tile = max(1, TILE_CELLS // max(len(smoother.rows.key), 1))
-    for start in range(0, len(query), tile):
-        rows = slice(start, start + tile)
+    for rows in tiles(len(query), len(smoother.rows.key), TILE_CELLS):
         shown, empty[rows] = smoother.weights(query[rows])
         index[rows] = best(shown, top)
         weight[rows] = np.take_along_axis(shown, index[rows], axis=1)
