@@ -28,12 +28,12 @@ from regard.estimators.inputs import query_array, training_arrays
 from regard.estimators.lazily import answers_from_cluster
 from regard.estimators.parameters import check_parameters, one_of, whole
 from regard.estimators.streams import Aging, append_rows, begin_stream, keep_rows, rows_to_forget
-from regard.model.diagnosis import Diagnosis, judge, relevance
+from regard.model.diagnosis import Diagnosis, diagnose, relevance
 from regard.model.drift import Drift, Errors, Sample, compare
 from regard.model.effects import METHODS, AverageEffects, average_effects, effect_errors, marginal_effects
 from regard.model.explanation import Explanation, explain
-from regard.model.loss_path import LossPath, loss_path
 from regard.model.mapped import in_file
+from regard.model.optimum import LossPath, loss_path
 from regard.model.smoother import Answer, Head, Run, Smoother, TrainingRows
 from regard.model.top import Attention, attend_top, checked_top
 
@@ -433,7 +433,7 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         >>> NadarayaWatsonRegressor(bandwidth=5.0).fit(x, np.sin(x[:, 0])).diagnose().verdict
         'too thick'
         """
-        return judge(self._of_one_width("diagnose"))
+        return diagnose(self._of_one_width("diagnose"))
 
     @available_if(has_bandwidth)  # type: ignore[untyped-decorator]
     def loss_path(self, multiples: Any) -> LossPath:
