@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -20,7 +19,7 @@ from regard.model.calibration import Calibration, learn_calibration, set_bound
 from regard.model.drift import Errors, Sample
 from regard.model.ranks import checked_coverage
 from regard.model.residual_scale import row_counts
-from regard.model.residuals import adaptive_answers, left_out_answers
+from regard.model.residuals import adaptive_answers, left_out_answers, objectives_of
 
 
 class SmoothingClassifier(ClassifierMixin, SmoothingEstimator):  # type: ignore[misc]
@@ -166,12 +165,8 @@ class SmoothingClassifier(ClassifierMixin, SmoothingEstimator):  # type: ignore[
         if known is None:
             known = vars(self).get("left_out_probabilities_")
         if known is None:
-            smoother = self._asked
-            rows = smoother.rows
-            table = distinct(rows.key, rows.value, rows.sample_weight)
-            key = table.key.astype(np.float64)
-            rows = replace(rows, key=key, value=table.value, sample_weight=table.weight, _placed={})
-            heads = replace(smoother, rows=rows).objectives()
+            smoother, table = self._asked, distinct(self.key_, self.value_, self.sample_weight_)
+            heads = objectives_of(smoother, table)
             adaptive = heads[0].head.neighbours is not None
             answer = adaptive_answers(heads[0]) if adaptive else left_out_answers(heads)
             known = self.left_out_probabilities_ = spread_out(as_probabilities(answer), table.place)

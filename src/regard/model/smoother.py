@@ -228,7 +228,7 @@ class TrainingRows:
 
     def over(self, key: Array, value: Array, sample_weight: Array | None) -> TrainingRows:
         """The same columns over other rows."""
-        return replace(self, key=key, value=value, sample_weight=sample_weight, _placed={})
+        return replace(self, key=key, value=value, sample_weight=sample_weight, ids=None, _placed={})
 
     @property
     def columns(self) -> Array:
