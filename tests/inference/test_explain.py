@@ -170,7 +170,7 @@ def test_features_share_the_distance():
         assert one.distance == pytest.approx(np.sqrt(parts.sum(axis=1).min()))
         assert one.neighbours == pytest.approx(1.0 / (alpha[q] ** 2).sum())
     scores = model.attention_score_(AT, X)
-    np.testing.assert_allclose(told.seen.score.sum(axis=2), np.take_along_axis(scores, told.index, 1), rtol=1e-12)
+    np.testing.assert_allclose(told.score.sum(axis=2), np.take_along_axis(scores, told.index, 1), rtol=1e-12)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -178,14 +178,14 @@ def test_parts_of_a_score_add_up_to_it(kernel):
     model = NadarayaWatsonRegressor(kernel, bandwidth=2.0).fit(X, Y)
     told = model.explain(AT, top=3)
     scores = np.take_along_axis(model.attention_score_(AT, X), told.index, 1)
-    np.testing.assert_allclose(told.seen.score.sum(axis=2), scores, rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(told.score.sum(axis=2), scores, rtol=1e-10, atol=1e-14)
 
 
 def test_a_matrix_shares_the_same_distance():
     model = NadarayaWatsonRegressor(metric="full").fit(X, Y)
     told = model.explain(AT, top=90)
     u2 = model.attention_score_.distance2(AT, X)
-    np.testing.assert_allclose(told.seen.square.sum(axis=2), np.take_along_axis(u2, told.index, 1), rtol=1e-9)
+    np.testing.assert_allclose(told.square.sum(axis=2), np.take_along_axis(u2, told.index, 1), rtol=1e-9)
     np.testing.assert_allclose(told.nearness.sum(axis=1), 1.0, rtol=1e-12)
 
 
@@ -342,8 +342,8 @@ def test_mixed_tables_are_told_by_column():
     assert told.nearness.shape == (5, 2)
     assert exactly(model, told, frame[:5]) < 1e-12
     same = frame["kind"].to_numpy()[told.index] == frame["kind"].to_numpy()[:5, None]
-    assert (told.seen.score[..., 1][same] == 0.0).all()
-    assert np.ptp(told.seen.score[..., 1][~same]) < 1e-12
+    assert (told.score[..., 1][same] == 0.0).all()
+    assert np.ptp(told.score[..., 1][~same]) < 1e-12
 
 
 def test_the_page_runs():

@@ -38,7 +38,7 @@ def model():
 def looked_at(model, X, y):
     facts = facts_of(model, X, y)
     sure = sure_of(model, X, facts)
-    return facts, sure, examples(model, X, facts, sure)
+    return facts, sure, examples(model, facts, sure)
 
 
 def mixed():

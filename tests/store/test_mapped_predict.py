@@ -52,7 +52,7 @@ def both(model: Any, path: Path) -> tuple[Any, Any]:
     """The model in memory, and in its file; the second has shelves."""
     regard.save(model, path, force=True)
     mapped = regard.load(path, mapped=True)
-    assert mapped._elsewhere is not None
+    assert mapped._make_rows is not None
     return regard.load(path), mapped
 
 
@@ -77,7 +77,7 @@ def agree(plain: Any, mapped: Any, Q: Any, *, method: str = "predict", part: flo
         np.testing.assert_allclose(answer, expected, rtol=0.0, atol=1e-12 * span)
     else:
         assert np.array_equal(answer, expected)
-    assert len(mapped._elsewhere.near(mapped._asked, np.asarray(Q)).rows.key) <= part * ROWS
+    assert len(mapped._smoother.rows.near(mapped._smoother.heads, np.asarray(Q)).key) <= part * ROWS
 
 
 WEIGHTS = {
@@ -202,17 +202,17 @@ def test_single_precision(path):
     for kernel, h in (("gaussian", 1.0), ("boxcar", 12.0)):
         regard.save(regard.NadarayaWatsonRegressor(kernel, h).fit(X, y), path, force=True, single=True)
         plain, mapped = regard.load(path), regard.load(path, mapped=True)
-        assert mapped._elsewhere.found.key.dtype == np.float32
+        assert mapped._smoother.rows.found.key.dtype == np.float32
         for Q in (few(X), few(X).astype(np.float32)):
             np.testing.assert_allclose(mapped.predict(Q), plain.predict(Q), rtol=1e-6)
-            assert len(mapped._elsewhere.near(mapped._asked, Q).rows.key) < 0.5 * ROWS
+            assert len(mapped._smoother.rows.near(mapped._smoother.heads, Q).key) < 0.5 * ROWS
 
 
 def test_many_queries_ask_the_whole_model(path):
     X, y = table()
     plain, mapped = both(regard.NadarayaWatsonRegressor(bandwidth=0.5).fit(X, y), path)
-    smoother = mapped._asked
-    assert mapped._elsewhere.near(smoother, X) is smoother
+    smoother = mapped._smoother
+    assert smoother.rows.near(smoother.heads, X) is smoother.rows
     assert np.array_equal(mapped.predict(X), plain.predict(X))
 
 

@@ -6,7 +6,7 @@ Answers are as queries are: a dask array for X of dask, numbers for numbers.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,17 +18,17 @@ from regard.cluster.pooling import as_array
 from regard.cluster.rows import Block, Rows, examined, rows_of
 from regard.cluster.states import Look, fitted, out_of_reach, pairs_in_reach, states
 from regard.engines.tasks import compute, tasks_of
-from regard.model.smoother import IDENTITY, Answer, Head, Smoother
+from regard.model.smoother import IDENTITY, Answer, Head, Smoother, TrainingRows
 from regard.pooling.folds import Fold
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
-class ClusterRows:
+class ClusterRows(TrainingRows):
     """Training rows on a cluster, and what they answer; y that is labels is numbers of classes there."""
 
-    rows: Rows
+    blocks: Rows = field(kw_only=True)
 
     def answer(self, smoother: Smoother, query: Array) -> Answer:
         """As ``smoother.answer`` of rows in memory; computed where the rows are."""
@@ -38,9 +38,9 @@ class ClusterRows:
 
     def answers(self, smoother: Smoother, queries: Rows) -> list[Any]:
         """One delayed Answer for each block of queries."""
-        keys, heads, looks = self.rows, smoother.heads, self._looks(smoother)
+        keys, heads, looks = self.blocks, smoother.heads, self._looks(smoother)
         found = [states(queries, keys, look, pairs_in_reach(queries, keys, look)) for look in looks]
-        classes = smoother.rows.classes
+        classes = self.classes
         task, single = tasks_of("mix", answered), keys.single and classes is None
         prior = None
         if smoother.empty == "prior" and classes is not None:
@@ -52,14 +52,14 @@ class ClusterRows:
 
     def _looks(self, smoother: Smoother) -> list[Look]:
         """What every head asks of the blocks of training rows."""
-        first, classes = smoother.heads[0], smoother.rows.classes
+        first, classes = smoother.heads[0], self.classes
         common: dict[str, Any] = {
             **smoother.run.options,
             "degree": 2 * first.degree,
             "classes": 0 if classes is None else len(classes),
         }
         if first.degree:
-            centre, ends = self.rows.mean, self.rows.ends("value")
+            centre, ends = self.blocks.mean, self.blocks.ends("value")
             largest = np.maximum(np.abs(ends.high - centre), np.abs(ends.low - centre))
             common |= {"centre": centre, "scale": np.where(largest > 0.0, largest, 1.0)}
         if len(smoother.heads) == 1 and first.transform is IDENTITY:
@@ -87,9 +87,10 @@ def lazy_answers(model: Any, X: Any, method: str) -> Array:
         shape = (len(model.classes_),)
     elif classes is not None:
         shape, dtype = (), classes.dtype
-    if isinstance(model._elsewhere, ClusterRows):
+    smoother = model._asked
+    if isinstance(smoother.rows, ClusterRows):
         task = tasks_of("answer", _as_method)
-        found = enumerate(model._elsewhere.answers(model._asked, queries))
+        found = enumerate(smoother.rows.answers(smoother, queries))
         parts = [task((at,), one, model.empty, method, classes) for at, one in found]
     else:
         # A model in memory is asked block by block; of a block without rows there is nothing to ask.

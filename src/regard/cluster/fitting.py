@@ -70,7 +70,7 @@ def fit_on_cluster(
         with cancelling():
             width = _learn(model, rows, ridge, watched)
     model._remember(*_arrays(rows, model._LABELS))
-    model._elsewhere = ClusterRows(rows)
+    model._make_rows = partial(ClusterRows, blocks=rows)
     return width
 
 
@@ -238,7 +238,7 @@ def _spread_out(answer: Array, block: Block) -> Array:
 def brought_here(model: Any) -> Any:
     """The same model with its rows in this machine's memory; left-out answers that are not computed stay NaN."""
     here = clone(model)
-    vars(here).update({name: value for name, value in vars(model).items() if name not in ("_elsewhere", "_made")})
+    vars(here).update({name: value for name, value in vars(model).items() if name not in ("_make_rows", "_made")})
     names = [name for name in ("key_", "value_", "sample_weight_") if getattr(model, name) is not None]
     vars(here).update(zip(names, compute([getattr(model, name) for name in names]), strict=True))
     answers: Any = vars(model).get("loo_predictions_")

@@ -13,9 +13,9 @@ from regard.bandwidth.distinct import Distinct, distinct, spread_out
 from regard.bandwidth.losses import SquaredError
 from regard.bandwidth.search import Progress
 from regard.bandwidth.shapes import spreads
+from regard.core.arrays import Array
 from regard.core.scores import Additive, DotProduct, Gaussian, Score
 from regard.estimators.bar import bar
-from regard.estimators.base import Array, SmoothingEstimator
 from regard.estimators.callbacks import watched
 from regard.estimators.regressor import SmoothingRegressor
 from regard.model.left_out import LeftOut
@@ -46,7 +46,7 @@ class _Score:
         vars(model)["score"] = value
 
 
-class AttentionRegressor(SmoothingRegressor, SmoothingEstimator):
+class AttentionRegressor(SmoothingRegressor):
     """A weighted average of y whose weights come from a learned score; in short, attention over the training rows.
 
     predict(x) = Σ_k softmax_k(score(embed(x), embed(x_k))) y_k

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from regard.core.scores import Gaussian
-from regard.estimators.base import SmoothingEstimator
 from regard.estimators.regressor import SmoothingRegressor
 from regard.model.smoother import Head
 
 
-class AveragePoolingRegressor(SmoothingRegressor, SmoothingEstimator):
+class AveragePoolingRegressor(SmoothingRegressor):
     """The weighted mean of y, whatever X is: attention that ignores the query.
 
     predict(x) = Σ sample_weight · y / Σ sample_weight. The baseline that every other estimator should beat.

@@ -1,8 +1,8 @@
 """What every estimator is: parameters in, a ``Smoother`` out of ``fit``, and what that says about X.
 
 An estimator names its parameters, learns what was not given (``_learn``) and says which heads of attention follow
-(``_heads``). All else is here and in the two mixins, ``SmoothingRegressor`` and ``SmoothingClassifier``, as calls of
-functions of ``regard.model``.
+(``_heads``). All else is here and in ``SmoothingRegressor`` and ``SmoothingClassifier``, as calls of functions of
+``regard.model``.
 """
 
 from __future__ import annotations
@@ -10,35 +10,33 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from regard.bandwidth.rules import checked_weight
-from regard.cluster.answers import ClusterRows
+from regard.core.arrays import Array
 from regard.core.scores import Score
 from regard.data.columns import Coding
 from regard.estimators.callbacks import CallbackSupportMixin, with_callbacks
 from regard.estimators.clustered import anywhere
 from regard.estimators.inputs import query_array, training_arrays
-from regard.estimators.layout import leaves
-from regard.estimators.parameters import check_parameters
+from regard.estimators.parameters import check_parameters, one_of, whole
 from regard.estimators.streams import Aging, append_rows, begin_stream, keep_rows, rows_to_forget
-from regard.model.diagnosis import Diagnosis, judge, relevance
+from regard.model.diagnosis import Diagnosis, diagnose, relevance
 from regard.model.drift import Drift, Errors, Sample, compare
 from regard.model.effects import METHODS, AverageEffects, average_effects, effect_errors, marginal_effects
 from regard.model.explanation import Explanation, explain
-from regard.model.loss_path import LossPath, loss_path
-from regard.model.mapped import MappedRows, in_file
+from regard.model.mapped import in_file
+from regard.model.optimum import LossPath, loss_path
 from regard.model.smoother import Answer, Head, Run, Smoother, TrainingRows
 from regard.model.top import Attention, attend_top, checked_top
 
-Array = NDArray[Any]
+T = TypeVar("T")
 
 # Computed from the training rows when first needed.
 DERIVED = ("residuals_", "standardised_residuals_", "spread_", "calibration_", "left_out_probabilities_")
@@ -80,9 +78,13 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
     _LABELS: ClassVar[bool] = False  # whether y is labels
     _EMPTY: ClassVar[tuple[str, ...]] = ("nearest", "nan", "raise")
 
-    _elsewhere: MappedRows | ClusterRows | None = None  # training rows in a file, or on a cluster
+    _make_rows: Callable[..., TrainingRows] | None = None  # of training rows in a file or on a cluster
     _file: Any = None  # the file that arrays are in
     _made: tuple[tuple[Any, ...], Smoother] | None = None  # what the smoother was made from, and it
+
+    def _set(self, given: dict[str, Any]) -> None:
+        """The parameters of ``__init__``, its ``locals()``, each as the attribute of its name."""
+        self.__dict__.update((name, value) for name, value in given.items() if name != "self")
 
     # ---- fit
 
@@ -161,7 +163,7 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
 
     def _remember(self, key: Array, value: Array, sample_weight: Array | None) -> None:
         self.key_, self.value_, self.sample_weight_ = key, value, sample_weight
-        for name in (*DERIVED, "arrival_", "classes_given_", "_elsewhere", "_made"):
+        for name in (*DERIVED, "arrival_", "classes_given_", "_make_rows", "_made"):
             self.__dict__.pop(name, None)  # they are of the rows before
 
     @property
@@ -174,7 +176,7 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
 
     def _make_smoother(self) -> Smoother:
         fitted, names = vars(self), vars(self).get("feature_names_in_")
-        rows = TrainingRows(
+        rows = (self._make_rows or TrainingRows)(
             self.key_,
             self.value_,
             self.sample_weight_,
@@ -204,7 +206,7 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
 
         *Cost*: two calls of the system; nothing for a model in memory.
         """
-        if self._file is not None and any(in_file(value) for _, _, value in leaves(vars(self))):
+        if self._file is not None and in_file(vars(self)):
             self._file.check()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -227,22 +229,26 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
 
     def _answer(self, query: Array) -> Answer:
         """What ``predict`` goes by, wherever the training rows are."""
-        smoother, elsewhere = self._asked, self._elsewhere
-        return smoother.answer(query) if elsewhere is None else elsewhere.answer(smoother, query)
+        return self._asked.answer(query)
 
-    def _report(self, empty: Array) -> None:
-        """Warn or raise about empty rows; called by public methods only, so that the warning points at their caller."""
+    def _reported(self, found: tuple[T, Array]) -> T:
+        """The first of ``found``, after a warning or an error about empty rows (Q,), the second.
+
+        Called by public methods only, so that the warning points at their caller.
+        """
+        output, empty = found
         count = int(empty.sum())
         if not count or self.empty == "nan":
-            return
-        found = (
+            return output
+        counted = (
             f"{count} of {len(empty)} rows of X (the first is row {int(empty.argmax())}) "
             "have no training row within the bandwidth"
         )
         if self.empty == "raise":
-            raise ValueError(f"{found}; widen bandwidth, or choose another empty= than 'raise'")
+            raise ValueError(f"{counted}; widen bandwidth, or choose another empty= than 'raise'")
         answer = "the nearest training row" if self.empty == "nearest" else "the class frequencies"
-        warnings.warn(f"{found}; they are answered by {answer} (empty={self.empty!r})", UserWarning, stacklevel=3)
+        warnings.warn(f"{counted}; they are answered by {answer} (empty={self.empty!r})", UserWarning, stacklevel=3)
+        return output
 
     @property
     def attention_score_(self) -> Score:
@@ -277,19 +283,9 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         [[0.0, 0.5, 0.5]]
         """
         query, smoother = self._query(X), self._asked
-        empty = np.zeros(len(query), bool)
         if top is None:
-            weights, empty[:] = smoother.weights(query)
-            self._report(empty)
-            return weights
-
-        def weights_of(rows: slice) -> Array:
-            weights, empty[rows] = smoother.weights(query[rows])
-            return weights
-
-        shown = attend_top(weights_of, len(query), len(self.key_), checked_top(top, len(self.key_)))
-        self._report(empty)
-        return Attention(shown.index, shown.weight.astype(query.dtype), shown.mass.astype(query.dtype))
+            return self._reported(smoother.weights(query))
+        return self._reported(attend_top(smoother, query, checked_top(top, len(self.key_))))
 
     def effective_weights(self, X: Any) -> Array:
         """What each training row's y counts in each prediction, (Q, K): predict(X) = effective_weights(X) @ y.
@@ -299,9 +295,7 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
 
         *Empty rows*: as ``attend``. *Cost*: O(Q·K·d) time per head and O(Q·K) memory.
         """
-        weights, empty = self._asked.effective_weights(self._query(X))
-        self._report(empty)
-        return weights
+        return self._reported(self._asked.effective_weights(self._query(X)))
 
     def explain(self, X: Any, top: int = 5) -> Explanation:
         """Which training rows each prediction comes from, what they count, and what made them near.
@@ -332,11 +326,8 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         ([0, 1, 2], [0.6, 0.4, 0.0])
         """
         query = self._query(X)
-        if isinstance(top, bool) or not isinstance(top, int | np.integer) or top < 1:
-            raise ValueError(f"top must be a whole number of at least 1, got {top!r}")
-        found, empty = explain(self._asked, query, int(top), self._decided)
-        self._report(empty)
-        return found
+        whole("top", top)
+        return self._reported(explain(self._asked, query, int(top), self._decided))
 
     # ---- effects
 
@@ -356,9 +347,7 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         [[2.0]]
         """
         query = self._query(X)
-        effects, empty = marginal_effects(self._asked, query)
-        self._report(empty)
-        return self._shaped(effects, query)
+        return self._shaped(self._reported(marginal_effects(self._asked, query)), query)
 
     @available_if(has_bandwidth)  # type: ignore[untyped-decorator]
     def effect_errors(self, X: Any, method: str = "derivative") -> Array:
@@ -375,7 +364,7 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         *Empty rows*: 0, as nothing moves. *Cost*: O(Q·K·d²) time and a tile; residuals once, see ``residuals_``.
         """
         query = self._query(X)
-        _check_method(method)
+        one_of(*METHODS)("method", method)
         return self._shaped(effect_errors(self._asked, query, method, self._errors_of_rows()), query)
 
     @available_if(has_bandwidth)  # type: ignore[untyped-decorator]
@@ -395,7 +384,7 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         """
         check_is_fitted(self)
         query = self.key_ if X is None else self._query(X)
-        _check_method(method)
+        one_of(*METHODS)("method", method)
         share = np.ones(len(query))
         if X is None and self.sample_weight_ is not None:
             share = self.sample_weight_.astype(np.float64) / self.sample_weight_.max()
@@ -440,7 +429,7 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         >>> NadarayaWatsonRegressor(bandwidth=5.0).fit(x, np.sin(x[:, 0])).diagnose().verdict
         'too thick'
         """
-        return judge(self._of_one_width("diagnose"))
+        return diagnose(self._of_one_width("diagnose"))
 
     @available_if(has_bandwidth)  # type: ignore[untyped-decorator]
     def loss_path(self, multiples: Any) -> LossPath:
@@ -499,7 +488,7 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
     def _partial_fit(
         self, X: Any, y: Any, classes: Any, sample_weight: Any, window: int | None, forgetting: float | None
     ) -> None:
-        """``partial_fit`` of both mixins."""
+        """``partial_fit`` of regressors and of classifiers."""
         aging = Aging.of(window, forgetting)
         if "key_" not in vars(self):
             begin_stream(self, aging, X, y, classes, sample_weight)
@@ -531,13 +520,8 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         errors, far = self._drift_errors(X, y, query), self.explain(X, top=1).far
         return compare(self._smoother.rows, query, Sample.of(weight, len(query)), errors, far)
 
-    # ---- of the mixins
+    # ---- of regressors and of classifiers
 
     _decided: Callable[[Array], Array]
     _errors_of_rows: Callable[[], Array]
     _drift_errors: Callable[[Any, Any, Array], Errors]
-
-
-def _check_method(method: str) -> None:
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {method!r}")

@@ -1,32 +1,28 @@
-"""The mixin of the classifiers: probabilities, calibrated or not, and sets of classes."""
+"""What every classifier is: probabilities, calibrated or not, and sets of classes."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 
 from regard.bandwidth.distinct import distinct, spread_out
 from regard.bandwidth.losses import as_probabilities
 from regard.cluster.answers import lazy_answers
-from regard.core.arrays import is_chunked
+from regard.core.arrays import Array, is_chunked
+from regard.estimators.base import SmoothingEstimator
 from regard.estimators.callbacks import with_callbacks
 from regard.estimators.streams import appends
 from regard.model.calibration import Calibration, learn_calibration, set_bound
 from regard.model.drift import Errors, Sample
 from regard.model.ranks import checked_coverage
 from regard.model.residual_scale import row_counts
-from regard.model.residuals import adaptive_answers, left_out_answers
-from regard.model.smoother import Smoother
-
-Array = NDArray[Any]
+from regard.model.residuals import adaptive_answers, left_out_answers, objectives_of
 
 
-class SmoothingClassifier(ClassifierMixin):  # type: ignore[misc]
+class SmoothingClassifier(ClassifierMixin, SmoothingEstimator):  # type: ignore[misc]
     """``predict_proba``, ``predict`` and ``predict_set``.
 
     ``calibrate`` and sets go by every training row's probabilities as the others give them. Where the bandwidth was
@@ -39,15 +35,7 @@ class SmoothingClassifier(ClassifierMixin):  # type: ignore[misc]
     calibration_: tuple[float, float]
     left_out_probabilities_: Array
 
-    _asked: Smoother
-    value_: Array
-    sample_weight_: Array | None
-    empty: Any
-    _query: Any
-    _answer: Any
-    _report: Any
-    _partial_fit: Any
-    _LABELS: ClassVar[bool] = True
+    _LABELS = True
 
     def predict_proba(self, X: Any) -> Array:
         """Probability of each class, (Q, classes) in the order of ``classes_``; rows sum to 1.
@@ -56,9 +44,7 @@ class SmoothingClassifier(ClassifierMixin):  # type: ignore[misc]
         """
         if is_chunked(X):
             return lazy_answers(self, X, "predict_proba")
-        probability, empty = self._probability(X)
-        self._report(empty)
-        return probability
+        return self._reported(self._probability(X))
 
     def predict(self, X: Any) -> Array:
         """The most probable class of every row of X, (Q,); of equally probable ones the first in ``classes_``.
@@ -68,7 +54,7 @@ class SmoothingClassifier(ClassifierMixin):  # type: ignore[misc]
         if is_chunked(X):
             return lazy_answers(self, X, "predict")
         probability, empty = self._probability(X)
-        self._report(empty)
+        self._reported((probability, empty))
         if self.empty == "nan" and empty.any():
             raise ValueError(
                 f"empty='nan' leaves {int(empty.sum())} rows of X without a class; "
@@ -179,12 +165,8 @@ class SmoothingClassifier(ClassifierMixin):  # type: ignore[misc]
         if known is None:
             known = vars(self).get("left_out_probabilities_")
         if known is None:
-            smoother = self._asked
-            rows = smoother.rows
-            table = distinct(rows.key, rows.value, rows.sample_weight)
-            key = table.key.astype(np.float64)
-            rows = replace(rows, key=key, value=table.value, sample_weight=table.weight, _placed={})
-            heads = replace(smoother, rows=rows).objectives()
+            smoother, table = self._asked, distinct(self.key_, self.value_, self.sample_weight_)
+            heads = objectives_of(smoother, table)
             adaptive = heads[0].head.neighbours is not None
             answer = adaptive_answers(heads[0]) if adaptive else left_out_answers(heads)
             known = self.left_out_probabilities_ = spread_out(as_probabilities(answer), table.place)

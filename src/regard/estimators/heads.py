@@ -10,8 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 from regard.bandwidth.distinct import distinct, spread_out
 from regard.bandwidth.heads import HeadSearch, LearnedHead, learn_heads
 from regard.bandwidth.scaling import Scaling
+from regard.core.arrays import Array
 from regard.core.scores import Gaussian
-from regard.estimators.base import Array, SmoothingEstimator
 from regard.estimators.callbacks import watched
 from regard.estimators.classifier import SmoothingClassifier
 from regard.estimators.regressor import SmoothingRegressor
@@ -75,7 +75,7 @@ def _bandwidth(model: Any) -> Array:
         return np.asarray(1.0 / model.w_)
 
 
-class KernelRegressor(SmoothingRegressor, SmoothingEstimator):
+class KernelRegressor(SmoothingRegressor):
     """The regressor to use: local lines whose reach, scaling, metric and degree are learned by leave-one-out.
 
     predict(x) = Σ_h c_h·f_h(x), each head f_h a local line (see ``LocalLinearRegressor``) over columns scaled its own
@@ -133,15 +133,10 @@ class KernelRegressor(SmoothingRegressor, SmoothingEstimator):
         kernel: Any = None,
         missing: str = "refuse",
     ) -> None:
-        self.engine = engine
-        self.tol = tol
-        self.random_state = random_state
-        self.device = device
-        self.kernel = kernel
-        self.missing = missing
+        self._set(locals())
 
 
-class KernelClassifier(SmoothingClassifier, SmoothingEstimator):
+class KernelClassifier(SmoothingClassifier):
     """The classifier to use: class probabilities whose reach, scaling and metric are learned by leave-one-out.
 
     predict_proba(x) = Σ_h c_h·p_h(x), each head p_h the share of attention that each class holds (see
@@ -181,10 +176,4 @@ class KernelClassifier(SmoothingClassifier, SmoothingEstimator):
         kernel: Any = None,
         missing: str = "refuse",
     ) -> None:
-        self.engine = engine
-        self.tol = tol
-        self.random_state = random_state
-        self.device = device
-        self.calibrate = calibrate
-        self.kernel = kernel
-        self.missing = missing
+        self._set(locals())

@@ -11,17 +11,14 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 from narwhals.exceptions import DuplicateError
-from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.utils import check_array, check_X_y
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from regard.core.arrays import is_chunked
+from regard.core.arrays import Array, is_chunked
 from regard.core.bounds import checked_range
 from regard.estimators.mixed import coded, coding_of
-
-Array = NDArray[Any]
 
 FLOATS = [np.float64, np.float32]
 

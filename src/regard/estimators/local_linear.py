@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from regard.estimators.base import Array, SmoothingEstimator
+from regard.core.arrays import Array
 from regard.estimators.regressor import SmoothingRegressor
 from regard.estimators.width import kernel_heads, learn_width
 from regard.model.effects import slopes
 
 
-class LocalLinearRegressor(SmoothingRegressor, SmoothingEstimator):
+class LocalLinearRegressor(SmoothingRegressor):
     """The height of a line fitted to the training rows around x, near ones counting most.
 
     predict(x) = a of the least Σ_k α_k (y_k − a − b·(x_k − x))² + λ‖b/w‖², α = softmax of the score, w = 1/bandwidth
@@ -60,18 +60,7 @@ class LocalLinearRegressor(SmoothingRegressor, SmoothingEstimator):
         missing: str = "refuse",
         loss: str = "squared",
     ) -> None:
-        self.kernel = kernel
-        self.bandwidth = bandwidth
-        self.ridge = ridge
-        self.metric = metric
-        self.optimizer = optimizer
-        self.empty = empty
-        self.engine = engine
-        self.tol = tol
-        self.random_state = random_state
-        self.device = device
-        self.missing = missing
-        self.loss = loss
+        self._set(locals())
 
     def slopes(self, X: Any) -> Array:
         """Slopes b of the lines at every row of X: (Q, d), or (Q, P, d) where y has P columns.
@@ -80,6 +69,5 @@ class LocalLinearRegressor(SmoothingRegressor, SmoothingEstimator):
         which the weights move too. *Empty rows*: 0, or NaN with ``empty="nan"``. *Cost*: as ``predict``.
         """
         query = self._query(X)
-        slope, empty = slopes(self._asked, query)
-        self._report(empty)
+        slope = self._reported(slopes(self._asked, query))
         return np.asarray(slope[:, 0] if self.value_.ndim == 1 else slope, query.dtype)

@@ -12,14 +12,12 @@ from typing import Any
 
 import narwhals as nw
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import issparse
 
+from regard.core.arrays import Array
 from regard.core.bounds import checked_range
 from regard.data.columns import CATEGORIES, NUMBER, ORDERED, ORDERS, Coding, Part, is_missing, joined, part_of
 from regard.estimators.parameters import columns_given
-
-Array = NDArray[Any]
 
 _WORDS = (nw.String, nw.Categorical, nw.Enum)
 

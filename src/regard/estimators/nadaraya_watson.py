@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from regard.estimators.base import SmoothingEstimator
 from regard.estimators.classifier import SmoothingClassifier
 from regard.estimators.regressor import SmoothingRegressor
 from regard.estimators.width import kernel_heads, learn_width
 
 
-class NadarayaWatsonRegressor(SmoothingRegressor, SmoothingEstimator):
+class NadarayaWatsonRegressor(SmoothingRegressor):
     """A weighted average of y in which near training rows count most.
 
     predict(x) = Σ_k K(‖w∘(x − x_k)‖) y_k / Σ_k K(‖w∘(x − x_k)‖), w = 1/bandwidth
@@ -81,20 +80,10 @@ class NadarayaWatsonRegressor(SmoothingRegressor, SmoothingEstimator):
         missing: str = "refuse",
         loss: str = "squared",
     ) -> None:
-        self.kernel = kernel
-        self.bandwidth = bandwidth
-        self.metric = metric
-        self.optimizer = optimizer
-        self.empty = empty
-        self.engine = engine
-        self.tol = tol
-        self.random_state = random_state
-        self.device = device
-        self.missing = missing
-        self.loss = loss
+        self._set(locals())
 
 
-class NadarayaWatsonClassifier(SmoothingClassifier, SmoothingEstimator):
+class NadarayaWatsonClassifier(SmoothingClassifier):
     """Class probabilities: the share of attention that the training rows of each class hold.
 
     P(class c | x) = Σ_{k: y_k = c} K(‖w∘(x − x_k)‖) / Σ_k K(‖w∘(x − x_k)‖), w = 1/bandwidth
@@ -145,14 +134,4 @@ class NadarayaWatsonClassifier(SmoothingClassifier, SmoothingEstimator):
         missing: str = "refuse",
         calibrate: bool = False,
     ) -> None:
-        self.kernel = kernel
-        self.bandwidth = bandwidth
-        self.metric = metric
-        self.optimizer = optimizer
-        self.empty = empty
-        self.engine = engine
-        self.tol = tol
-        self.random_state = random_state
-        self.device = device
-        self.missing = missing
-        self.calibrate = calibrate
+        self._set(locals())

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from regard.core.scores import Nearest
-from regard.estimators.base import SmoothingEstimator
 from regard.estimators.regressor import SmoothingRegressor
 from regard.model.smoother import Head
 
 
-class NearestKeyRegressor(SmoothingRegressor, SmoothingEstimator):
+class NearestKeyRegressor(SmoothingRegressor):
     """The y of the nearest training row; rows equally near share, by their weights.
 
     predict(x) = mean of y over argmin_k ‖x − x_k‖: the limit of every kernel as the bandwidth goes to 0.
@@ -33,8 +32,7 @@ class NearestKeyRegressor(SmoothingRegressor, SmoothingEstimator):
     _APPENDS = True
 
     def __init__(self, engine: str = "auto", tol: float | None = None) -> None:
-        self.engine = engine
-        self.tol = tol
+        self._set(locals())
 
     def _heads(self) -> tuple[Head, ...]:
         return (Head(1.0, Nearest(1.0)),)

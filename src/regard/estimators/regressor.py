@@ -1,18 +1,19 @@
-"""The mixin of the regressors: predictions, and how sure they are."""
+"""What every regressor is: predictions, and how sure they are."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from regard.cluster.answers import lazy_answers
-from regard.core.arrays import is_chunked
+from regard.core.arrays import Array, is_chunked
+from regard.estimators.base import SmoothingEstimator
+from regard.estimators.parameters import one_of
 from regard.estimators.streams import appends
 from regard.model.drift import Errors, Sample
 from regard.model.intervals import (
@@ -29,15 +30,12 @@ from regard.model.intervals import (
 )
 from regard.model.ranks import checked_coverage, checked_levels
 from regard.model.residuals import Relearn, Residuals, as_columns, learn_residuals
-from regard.model.smoother import Smoother
-
-Array = NDArray[Any]
 
 # How a bandwidth is learned where learning can go on without a row: the notes' recipe and other criteria end elsewhere.
 USUAL = {"bandwidth": "loo", "optimizer": "lbfgs", "loss": "squared"}
 
 
-class SmoothingRegressor(RegressorMixin):  # type: ignore[misc]
+class SmoothingRegressor(RegressorMixin, SmoothingEstimator):  # type: ignore[misc]
     """``predict``, intervals and densities, from every training row as the others predict it.
 
     Computed when first needed, and kept with the model:
@@ -55,14 +53,6 @@ class SmoothingRegressor(RegressorMixin):  # type: ignore[misc]
     residuals_: Array
     standardised_residuals_: Array
     spread_: tuple[float, float]
-
-    _asked: Smoother
-    value_: Array
-    _query: Any
-    _answer: Any
-    _report: Any
-    _partial_fit: Any
-    _LABELS: ClassVar[bool] = False
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """The prediction for every row of X: Σ weight · y, or the height of the line.
@@ -85,8 +75,7 @@ class SmoothingRegressor(RegressorMixin):  # type: ignore[misc]
                 raise TypeError("return_std=True needs X in memory, got X of dask; ask for some rows at a time")
             return lazy_answers(self, X, "predict")
         query = self._query(X)
-        output, empty = self._answer(query)
-        self._report(empty)
+        output = self._reported(self._answer(query))
         if not return_std:
             return output
         return output, _shaped(deviation(self._asked, self._residuals(), query), output)
@@ -148,7 +137,7 @@ class SmoothingRegressor(RegressorMixin):  # type: ignore[misc]
         [[1.0, 9.0]]
         """
         level = checked_coverage(coverage)
-        _check_method(method, INTERVALS)
+        one_of(*INTERVALS)("method", method)
         query, output = self._centred(X)
         return _shaped(interval(self._asked, self._residuals(), query, as_columns(output), level, method), output)
 
@@ -190,7 +179,7 @@ class SmoothingRegressor(RegressorMixin):  # type: ignore[misc]
 
         *Empty rows*: those of ``attend``; NaN with "np". *Cost*: "weights" O(Q·K·d) and a tile, "np" one ``pool``.
         """
-        _check_method(method, ERRORS)
+        one_of(*ERRORS)("method", method)
         query = self._query(X)
         found = standard_error(self._asked, self._residuals() if method == "weights" else None, query, method)
         return np.asarray(found[:, 0] if self.value_.ndim == 1 else found, query.dtype)
@@ -215,7 +204,7 @@ class SmoothingRegressor(RegressorMixin):  # type: ignore[misc]
         columns and of all training rows.
         """
         level = checked_coverage(coverage)
-        _check_method(method, CONFIDENCE)
+        one_of(*CONFIDENCE)("method", method)
         query, output = self._centred(X)
         centre, known = as_columns(output), self._residuals()
         if method == "asymptotic":
@@ -228,9 +217,7 @@ class SmoothingRegressor(RegressorMixin):  # type: ignore[misc]
     def _centred(self, X: Any) -> tuple[Array, Array]:
         """Queries, and predictions as ``predict`` gives them."""
         query = self._query(X)
-        output, empty = self._answer(query)
-        self._report(empty)
-        return query, output
+        return query, self._reported(self._answer(query))
 
     def _log_density(self, X: Any, y: Any) -> Array:
         query, output = self._centred(X)
@@ -258,7 +245,7 @@ class SmoothingRegressor(RegressorMixin):  # type: ignore[misc]
 
     def _relearned(self) -> Relearn | None:
         """What of the heads goes on learning without a row's fold."""
-        params = self.get_params(deep=False)  # type: ignore[attr-defined]
+        params = self.get_params(deep=False)
         given = {name: params.get(name, word) for name, word in USUAL.items()}
         usual = all(isinstance(given[name], str) and given[name] == word for name, word in USUAL.items())
         if "search_" not in vars(self) or not usual:
@@ -296,11 +283,6 @@ class SmoothingRegressor(RegressorMixin):  # type: ignore[misc]
         tags.target_tags.multi_output = True
         tags.target_tags.single_output = True
         return tags
-
-
-def _check_method(method: str, accepted: tuple[str, ...]) -> None:
-    if method not in accepted:
-        raise ValueError(f"method must be one of {', '.join(map(repr, accepted))}, got {method!r}")
 
 
 def _shaped(found: Array, output: Array) -> Array:

@@ -9,19 +9,17 @@ from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
 from regard.bandwidth.distinct import distinct
 from regard.bandwidth.rules import checked_weight
 from regard.bandwidth.scaling import Scaling
+from regard.core.arrays import Array
 from regard.data.columns import ORDERS, UNORDERED, Coding
 from regard.estimators.inputs import training_arrays
 from regard.estimators.width import given_width
 from regard.model.residual_scale import row_counts
-
-Array = NDArray[Any]
 
 # The name of a category that no table has.
 GONE = "\x00"

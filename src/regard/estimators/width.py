@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from regard.bandwidth import CRITERIA, Objective, Width, learned, resolve
 from regard.bandwidth.adaptive import learn_neighbours
 from regard.bandwidth.distinct import distinct, spread_out
 from regard.bandwidth.units import powers_of_two, shrunk, unscaled
+from regard.core.arrays import Array
 from regard.core.lines import check_spans
 from regard.core.scores import RADIAL
 from regard.data.columns import Coding
@@ -19,8 +19,6 @@ from regard.estimators.callbacks import watched
 from regard.estimators.parameters import kernel_name
 from regard.model.smoother import Head, Run
 from regard.pooling.runner import small_matrices
-
-Array = NDArray[Any]
 
 # What an earlier fit learned.
 LEARNED = ("bandwidth_", "neighbours_", "search_", "loo_predictions_", "loo_score_")

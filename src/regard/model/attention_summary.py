@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from regard.bandwidth.rules import counts_repetitions
+from regard.core.arrays import Array
 from regard.core.problem import build
-from regard.model.smoother import HeadObjective
+from regard.model.smoother import HeadObjective, tiles
 from regard.pooling.functions import attention_weights
 from regard.pooling.local import fit_local
-
-Array = NDArray[Any]
 
 # Weights held at once: with what is computed from them, a tile stays around 32 MB.
 TILE_CELLS = 1 << 19
@@ -44,9 +42,7 @@ def summarise(heads: Sequence[HeadObjective], rows: Array, position: Array) -> A
         copies = first.counts
     answer, lean = _answers(heads, rows)
     squares, entropy, attended, leverage = (np.empty(len(rows)) for _ in range(4))
-    tile = max(1, TILE_CELLS // len(copies))
-    for start in range(0, len(rows), tile):
-        part = slice(start, start + tile)
+    for part in tiles(len(rows), len(copies), TILE_CELLS):
         here = rows[part]
         weights, own = np.zeros((len(here), len(copies))), np.zeros(len(here))
         for (head, objective), left in zip(heads, lean, strict=True):

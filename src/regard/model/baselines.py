@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.scores import Gaussian, Nearest
 from regard.pooling.functions import pool
-
-Array = NDArray[Any]
 
 
 class Simple(NamedTuple):

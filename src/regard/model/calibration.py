@@ -9,15 +9,13 @@ that makes it smaller.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from regard.core.arrays import Array
 from regard.model.ranks import conformal_bound
-
-Array = NDArray[Any]
 
 # Logarithms of T and of the odds of ε.
 BOUNDS = ((-2.0, 2.0), (-20.0, 0.0))

@@ -7,22 +7,20 @@ error of left-out rows: how far is it from that of the best w, and on which side
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from regard.bandwidth.losses import LogLoss
 from regard.bandwidth.rules import counts_repetitions
 from regard.bandwidth.shapes import spreads
+from regard.core.arrays import Array
 from regard.core.scores import Gaussian
 from regard.model.attention_summary import straightness, summarise
 from regard.model.optimum import left_out_error, optimum
 from regard.model.smoother import Head, HeadObjective, Smoother
-
-Array = NDArray[Any]
+from regard.model.words import number
 
 # Rows looked at where there are more.
 ROWS = 2000
@@ -108,7 +106,7 @@ class Diagnosis(NamedTuple):
         """One sentence for the verdict."""
         if self._constant:
             return "y does not vary, so every bandwidth gives the same answers."
-        seen = f"A row looks at {_short(self.neighbours)} of {self.rows:,.0f} rows"
+        seen = f"A row looks at {number(self.neighbours)} of {self.rows:,.0f} rows"
         if self.verdict == "too thin":
             alone = "hardly at any but itself" if self.neighbours < FEW else "too few for a steady mean"
             return f"{seen}, {alone}; left out, it errs {self._worse()}."
@@ -154,7 +152,7 @@ class Diagnosis(NamedTuple):
             return "no more than at any other width"
         if self.excess < 2.0:
             return f"{max(self.excess, 0.001):.{1 if self.excess < 0.1 else 0}%} more than at the best width"
-        return f"{_short(round(self.excess + 1.0))} times as much as at the best width"
+        return f"{number(round(self.excess + 1.0))} times as much as at the best width"
 
     def __str__(self) -> str:
         kind, error = ("log-loss", "loss") if self.classifier else ("mean squared error", "error")
@@ -162,19 +160,19 @@ class Diagnosis(NamedTuple):
             (
                 "effective neighbours",
                 self.neighbours,
-                f"median; 10 % of rows have fewer than {_short(self.neighbours_low)}, "
-                f"10 % more than {_short(self.neighbours_high)}",
+                f"median; 10 % of rows have fewer than {number(self.neighbours_low)}, "
+                f"10 % more than {number(self.neighbours_high)}",
             ),
-            ("entropy of attention", self.entropy, f"at most {_short(np.log(self.rows))}, looking everywhere alike"),
+            ("entropy of attention", self.entropy, f"at most {number(np.log(self.rows))}, looking everywhere alike"),
             ("straightness", self.straightness, f"rank correlation of {self.feature} with where a row looks"),
             ("degrees of freedom", self.freedom, f"of {self.rows:,.0f} rows"),
             (f"training {error}", self.training_loss, f"{kind}, rows see themselves"),
             (f"left-out {error}", self.loo_loss, "no row sees itself"),
             ("  gap", self.gap, "left-out less training"),
-            ("  at the best w", self.best_loss, f"w times {_short(self.factor)}"),
+            ("  at the best w", self.best_loss, f"w times {number(self.factor)}"),
             ("  of the mean", self.mean_loss, "looking at no feature at all"),
         ]
-        table = [f"  {name:<21} {_short(number):>9}  {told}" for name, number, told in lines]
+        table = [f"  {name:<21} {number(figure):>9}  {meaning}" for name, figure, meaning in lines]
         looked = []
         if self.rows_with_gaps:
             there = self.rows + self.rows_with_gaps
@@ -184,23 +182,24 @@ class Diagnosis(NamedTuple):
         return "\n".join([PICTURES[self.verdict], f"  {self.why}", f"  What to do: {self.advice}", *table, *looked])
 
 
-def diagnose(
-    heads: Sequence[HeadObjective], position: Array, feature: str, *, rows_with_gaps: float = 0.0
-) -> Diagnosis:
-    """Diagnosis of a mix of heads over the same rows; ``position`` (n,) is their place along ``feature``.
-
-    ``rows_with_gaps`` is how many more training rows there are, which cannot be judged.
+def diagnose(smoother: Smoother) -> Diagnosis:
+    """Diagnosis of a fitted model, along the feature that decides most about nearness.
 
     *Cost*: O(min(n, 2,000)·n·d) for each of some 10 passes and each head, d² at degree 1; memory O(n·d) and a tile.
     """
+    heads, rows = smoother.objectives(), smoother.rows
+    feature = int(np.argmax(relevance(smoother)))
+    position = rows.whole.key[rows.whole.counted, feature].astype(np.float64)
+    lacking, weight = rows.gaps & np.isnan(rows.key).any(axis=1), rows.sample_weight
+    gaps = lacking if weight is None else (weight if counts_repetitions(weight) else weight > 0)[lacking]
     first = heads[0].objective
     n = len(first.key)
     # In an order of chance, so that the first ones are a sample too; always the same one.
-    rows = np.random.default_rng(0).permutation(n)[:ROWS]
-    seen = summarise(heads, rows, position)
-    found = optimum(heads, rows)
-    mean = left_out_error([HeadObjective(Head(1.0, Gaussian(0.0)), replace(first, degree=0))], rows)
-    counts = first.counts[rows]
+    some = np.random.default_rng(0).permutation(n)[:ROWS]
+    seen = summarise(heads, some, position)
+    found = optimum(heads, some)
+    mean = left_out_error([HeadObjective(Head(1.0, Gaussian(0.0)), replace(first, degree=0))], some)
+    counts = first.counts[some]
     low, middle, high = np.quantile(seen.neighbours, [0.1, 0.5, 0.9], weights=counts, method="inverted_cdf")
     unit = first.loss.unit
     return Diagnosis(
@@ -208,18 +207,18 @@ def diagnose(
         neighbours_low=float(low),
         neighbours_high=float(high),
         entropy=float(counts @ seen.entropy / counts.sum()),
-        straightness=straightness(position[rows], seen.attended, counts),
-        feature=feature,
-        freedom=float(seen.leverage.sum()) * n / len(rows),
+        straightness=straightness(position[some], seen.attended, counts),
+        feature=rows.features[feature],
+        freedom=float(seen.leverage.sum()) * n / len(some),
         rows=first.size,
-        rows_looked_at=first.size if len(rows) == n else float(counts.sum()),
+        rows_looked_at=first.size if len(some) == n else float(counts.sum()),
         training_loss=seen.error * unit,
         loo_loss=found.fitted * unit,
         best_loss=found.best * unit,
         mean_loss=mean * unit,
         factor=found.factor,
         classifier=isinstance(first.loss, LogLoss),
-        rows_with_gaps=rows_with_gaps,
+        rows_with_gaps=float(gaps.sum()),
         scaled_loo_loss=found.fitted,
         scaled_best_loss=found.best,
         scaled_mean_loss=mean,
@@ -240,18 +239,3 @@ def relevance(smoother: Smoother) -> Array:
         reach = (size * spreads(key, counts)) ** 2
         total = total + head.mix * (reach / reach.sum() if reach.any() else reach)
     return np.asarray(total)
-
-
-def judge(smoother: Smoother) -> Diagnosis:
-    """Diagnosis of a fitted model, along the feature that decides most about nearness."""
-    heads, rows = smoother.objectives(), smoother.rows
-    feature = int(np.argmax(relevance(smoother)))
-    position = rows.whole.key[rows.whole.counted, feature].astype(np.float64)
-    lacking, weight = rows.gaps & np.isnan(rows.key).any(axis=1), rows.sample_weight
-    counts = lacking if weight is None else (weight if counts_repetitions(weight) else weight > 0)[lacking]
-    return diagnose(heads, position, rows.features[feature], rows_with_gaps=float(counts.sum()))
-
-
-def _short(number: float) -> str:
-    """Three digits or so, for people."""
-    return f"{number:,.0f}" if 1000.0 <= abs(number) < 1e7 else f"{number:.3g}"

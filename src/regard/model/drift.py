@@ -9,17 +9,15 @@ Importances count as (Σw)²/Σw² rows.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import kolmogorov, ndtr
 
 from regard.bandwidth.rules import counts_repetitions
+from regard.core.arrays import Array
 from regard.model.smoother import TrainingRows
 from regard.model.words import number, percent, row_words
-
-Array = NDArray[Any]
 
 # What is less probable than this by chance is called a change.
 SURE = 0.01

@@ -17,17 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.lines import NO_DIRECTION, LocalFit
 from regard.core.scores import Nearest, Radial
 from regard.data.columns import Coding
-from regard.model.smoother import IDENTITY, Answer, Head, Smoother
-
-Array = NDArray[Any]
+from regard.model.smoother import Answer, Head, Smoother, tiles
 
 METHODS = ("derivative", "slope")
 # Derivatives of weights held at once.
@@ -60,7 +58,7 @@ def marginal_effects(smoother: Smoother, query: Array) -> Answer:
     Scalings are straight between knots, so this jumps at a knot. *Empty rows*: 0, NaN with ``empty="nan"``.
     *Cost*: as an answer, three times for every column of y.
     """
-    effects, empty = _mixed(smoother, query, _head_effects)
+    effects, empty = smoother.mixed(query, _head_effects, derivative=True)
     answered = smoother.rows.columns
     return Answer(
         of_columns(smoother.rows.coding, query, effects, lambda at: smoother.answer(at, answered).output), empty
@@ -77,7 +75,7 @@ def slopes(smoother: Smoother, query: Array) -> Answer:
         slope[empty] = np.nan if one.empty == "nan" else 0.0
         return Answer(slope, empty)
 
-    return smoother.by_width(query, lambda one, at: of_head(one, one.heads[0], at))
+    return smoother.mixed(query, of_head)
 
 
 def effect_errors(smoother: Smoother, query: Array, method: str, residual: Array) -> Array:
@@ -85,10 +83,10 @@ def effect_errors(smoother: Smoother, query: Array, method: str, residual: Array
 
     √Σ_i (∂ℓ_i/∂x)²·residual_i². *Cost*: O(Q·K·d²) time and a tile.
     """
-    tile, squares = _tile(smoother), residual**2 / smoother.rows.copies[:, None]
+    squares = residual**2 / smoother.rows.copies[:, None]
     parts = [
-        np.einsum("qka,kp->qpa", changes(smoother, query[start : start + tile], method) ** 2, squares, optimize=True)
-        for start in range(0, len(query), tile)
+        np.einsum("qka,kp->qpa", changes(smoother, query[rows], method) ** 2, squares, optimize=True)
+        for rows in tiles(len(query), smoother.rows.key.size, TILE_CELLS)
     ]
     return np.asarray(np.sqrt(np.concatenate(parts)))
 
@@ -97,9 +95,8 @@ def average_effects(
     smoother: Smoother, query: Array, method: str, share: Array, residual: Array
 ) -> tuple[Array, Array]:
     """Mean effect (P, columns of X) over queries that count ``share`` (Q,) each, and its standard error."""
-    tile, total = _tile(smoother), 0.0
-    for start in range(0, len(query), tile):
-        rows = slice(start, start + tile)
+    total = np.zeros(())
+    for rows in tiles(len(query), smoother.rows.key.size, TILE_CELLS):
         total = total + np.einsum("q,qka->ka", share[rows], changes(smoother, query[rows], method))
     change, values = np.asarray(total), smoother.rows.columns
     effect = (values - values.mean(axis=0)).T @ change
@@ -109,7 +106,7 @@ def average_effects(
 def changes(smoother: Smoother, query: Array, method: str) -> Array:
     """∂ℓ/∂x (Q, K, columns of X) of the effective weights, or of the slopes' weights with ``method`` "slope"."""
     smoother, query = smoother.exactly(), query.astype(np.float64)
-    found, _ = _mixed(smoother, query, partial(_head_changes, method))
+    found, _ = smoother.mixed(query, partial(_head_changes, method), derivative=True)
     return of_columns(smoother.rows.coding, query, found, lambda at: smoother.effective_weights(at).output)
 
 
@@ -131,29 +128,6 @@ def of_columns(coding: Coding | None, query: Array, effects: Array, answer: Call
         else:
             out[..., list(part.columns)] = np.einsum("qpf,qfc->qpc", effects[..., here], steps)
     return out
-
-
-def _tile(smoother: Smoother) -> int:
-    return max(1, TILE_CELLS // smoother.rows.key.size)
-
-
-def _mixed(smoother: Smoother, query: Array, of_head: Callable[[Smoother, Head, Array], Answer]) -> Answer:
-    """Σ mix · what ``of_head`` gives by the head's coordinates (Q, …, d), as derivatives by the features."""
-
-    def one_head(one: Smoother, at: Array) -> Answer:
-        (head,) = one.heads
-        found = of_head(one, head, head.transform.queries(at))
-        if head.transform is IDENTITY:
-            return found
-        return Answer(found.output * head.transform.slope(at)[:, None, :], found.empty)
-
-    if len(smoother.heads) == 1:
-        return smoother.by_width(query, one_head)
-    total: Any = 0.0
-    for head in smoother.heads:
-        slope = head.transform.slope(query)[:, None, :]
-        total = total + head.mix * of_head(smoother, head, head.transform.queries(query)).output * slope
-    return Answer(np.asarray(total), np.zeros(len(query), bool))
 
 
 def _head_effects(smoother: Smoother, head: Head, query: Array) -> Answer:

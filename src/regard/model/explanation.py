@@ -9,23 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.scores import Nearest
 from regard.model.effects import TILE_CELLS
 from regard.model.nearness import Seen, attention_of, is_far, seen, usual_distance
-from regard.model.smoother import Smoother
+from regard.model.smoother import Smoother, tiles
 from regard.model.top import best
 from regard.model.words import frame_of, number, percent, row_words, table_of
 
-Array = NDArray[Any]
-
 # Training rows whose distance to another is measured: so many, fewer where these are differences, at least so many.
 SAMPLE, SAMPLE_CELLS, FEWEST = 200, 1 << 22, 8
+# What ``Explained`` has of its query: as it is, as a plain number or boolean, and of the rows that are shown.
+OF_QUERIES, NUMBERS = ("answer", "prediction", "nearness"), ("mass", "neighbours", "distance", "far")
+OF_ROWS = ("index", "row", "value", "weight", "effective", "square", "score")
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,71 +100,38 @@ class Explanation:
     index: Array
     row: Array
     value: Array
+    weight: Array
     effective: Array
-    seen: Seen
-    far: Array  # (Q,)  queries that are far from everything
+    mass: Array
+    neighbours: Array
     names: tuple[str, ...]
+    nearness: Array
+    square: Array
+    score: Array
+    distance: Array
+    far: Array
     rows: int
     unit: str
-    weights_of: Callable[[], Array] = field(repr=False)
+    smoother: Smoother = field(repr=False)
+    queries: Array = field(repr=False)  # (Q, d)
 
     @property
     def effective_weights(self) -> Array:
         """What every training row's y counts in each prediction, (Q, K). *Cost*: that memory; a tile at a time."""
-        return self.weights_of()
-
-    @property
-    def weight(self) -> Array:
-        """Attention α of the rows told of, (Q, top)."""
-        return self.seen.weight
-
-    @property
-    def mass(self) -> Array:
-        """Share of its attention that those hold, (Q,)."""
-        return self.seen.mass
-
-    @property
-    def neighbours(self) -> Array:
-        """Effective neighbours 1/Σα², (Q,)."""
-        return self.seen.neighbours
-
-    @property
-    def nearness(self) -> Array:
-        """Each column's share in what was near, (Q, C)."""
-        return self.seen.nearness
-
-    @property
-    def distance(self) -> Array:
-        """Bandwidths to the nearest training row, (Q,)."""
-        return self.seen.distance
+        out = np.empty((len(self), self.rows))
+        for some in tiles(len(self), self.smoother.rows.key.size, TILE_CELLS):
+            out[some] = self.smoother.effective_weights(self.queries[some]).output
+        return out
 
     def __len__(self) -> int:
         return len(self.index)
 
     def __getitem__(self, query: int) -> Explained:
         query = range(len(self))[query]
-        shown = self.seen.weight[query] > 0.0
-        s = self.seen
-        return Explained(
-            query=query,
-            answer=self.answer[query],
-            prediction=self.prediction[query],
-            index=self.index[query][shown],
-            row=self.row[query][shown],
-            value=self.value[query][shown],
-            weight=s.weight[query][shown],
-            effective=self.effective[query][shown],
-            mass=float(s.mass[query]),
-            neighbours=float(s.neighbours[query]),
-            names=self.names,
-            nearness=s.nearness[query],
-            square=s.square[query][shown],
-            score=s.score[query][shown],
-            distance=float(s.distance[query]),
-            far=bool(self.far[query]),
-            rows=self.rows,
-            unit=self.unit,
-        )
+        shown = self.weight[query] > 0.0
+        here = {name: getattr(self, name)[query] for name in (*OF_QUERIES, *NUMBERS, *OF_ROWS)}
+        here |= {name: here[name].item() for name in NUMBERS} | {name: here[name][shown] for name in OF_ROWS}
+        return Explained(query=query, names=self.names, rows=self.rows, unit=self.unit, **here)
 
     def __iter__(self) -> Iterator[Explained]:
         return (self[query] for query in range(len(self)))
@@ -174,19 +141,18 @@ class Explanation:
 
     def columns(self) -> dict[str, Array]:
         """One row for each training row that a query looked at, best first: name → (m,)."""
-        query, place = np.nonzero(self.seen.weight > 0.0)
-        s = self.seen
+        query, place = np.nonzero(self.weight > 0.0)
         out: dict[str, Array] = {
             "query": query,
             "row": self.row[query, place],
-            "attention": s.weight[query, place],
+            "attention": self.weight[query, place],
             "effective_weight": self.effective[query, place],
         }
         out |= table_of("y", self.value[query, place]) | table_of("prediction", self.answer[query])
-        out |= {"bandwidths_away": np.sqrt(np.maximum(s.square[query, place].sum(axis=1), 0.0))}
-        out |= {f"score: {name}": s.score[query, place, j] for j, name in enumerate(self.names)}
-        out |= {f"nearness: {name}": s.nearness[query, j] for j, name in enumerate(self.names)}
-        return out | {"neighbours": s.neighbours[query], "nearest": s.distance[query], "far": self.far[query]}
+        out |= {"bandwidths_away": np.sqrt(np.maximum(self.square[query, place].sum(axis=1), 0.0))}
+        out |= {f"score: {name}": self.score[query, place, j] for j, name in enumerate(self.names)}
+        out |= {f"nearness: {name}": self.nearness[query, j] for j, name in enumerate(self.names)}
+        return out | {"neighbours": self.neighbours[query], "nearest": self.distance[query], "far": self.far[query]}
 
     def to_frame(self, library: str | None = None) -> Any:
         """The same as a dataframe of "pandas", "polars" or "pyarrow"; by default the first that is installed."""
@@ -202,17 +168,15 @@ def explain(smoother: Smoother, query: Array, top: int, decide: Callable[[Array]
     rows, values = smoother.rows, smoother.rows.columns
     names, fold = rows.fold
     empty = np.zeros(len(query), bool)
-    parts: list[tuple[Array, Array, Array, Seen]] = []
-    tile = max(1, TILE_CELLS // rows.key.size)
-    for start in range(0, len(query), tile):
-        some = slice(start, start + tile)
+    parts: list[tuple[Array, ...]] = []
+    for some in tiles(len(query), rows.key.size, TILE_CELLS):
         heads, empty[some] = attention_of(smoother, query[some])
         index = best(np.asarray(sum(head.mix * head.weight for head in heads)), min(top, len(rows.key)))
         effective = smoother.effective_weights(query[some]).output
         found = seen(heads, index, rows.copies, rows.counted, fold)
-        parts.append((index, np.take_along_axis(effective, index, 1), effective @ values, found))
-    index, effective, prediction = (np.concatenate([part[j] for part in parts]) for j in range(3))
-    together = Seen(*(np.concatenate([part[3][j] for part in parts]) for j in range(len(Seen._fields))))
+        parts.append((index, np.take_along_axis(effective, index, 1), effective @ values, *found))
+    index, effective, prediction, *measured = (np.concatenate(part) for part in zip(*parts, strict=True))
+    together = Seen(*measured)
     if smoother.empty == "nan":
         prediction[empty] = np.nan
     explanation = Explanation(
@@ -222,12 +186,13 @@ def explain(smoother: Smoother, query: Array, top: int, decide: Callable[[Array]
         row=index if rows.ids is None else rows.ids[index],
         value=rows.labels[index],
         effective=effective,
-        seen=together,
+        **together._asdict(),
         far=empty | is_far(heads, together.distance, _usual(smoother)),
         names=names,
         rows=len(rows.key),
         unit="units of X" if isinstance(heads[0].score, Nearest) else "bandwidths",
-        weights_of=partial(_all_effective, smoother, query, tile),
+        smoother=smoother,
+        queries=query,
     )
     return explanation, empty
 
@@ -242,13 +207,6 @@ def _usual(smoother: Smoother) -> float:
     if any(head.score is None or isinstance(head.score, Nearest) for head in heads):
         return 0.0
     return usual_distance(heads, some, rows.counted)
-
-
-def _all_effective(smoother: Smoother, query: Array, tile: int) -> Array:
-    out = np.empty((len(query), len(smoother.rows.key)))
-    for start in range(0, len(query), tile):
-        out[start : start + tile] = smoother.effective_weights(query[start : start + tile]).output
-    return out
 
 
 def _said(value: Any) -> str:

@@ -1,30 +1,34 @@
 """Intervals, quantiles and densities of y around the answers of a smoother, from its left-out residuals.
 
 All are columns in float64: (Q, P) or, with several ends or levels m, (Q, P, m); ``centre`` (Q, P) are the answers.
+
+Standard errors and confidence intervals are about the answer itself as a mean. It is Σ ℓ_i·y_i; if rows err
+independently, its variance is Σ ℓ_i²·var(y_i), with left-out residuals for the unknown errors, which is on the safe
+side. They do not see the bias: a kernel average is steady around its own expectation, the smoothed mean, and that is
+what these errors are errors of.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.integrate import quad
 from scipy.special import ndtri
 
-from regard.model.confidence import np_merr, standard_errors, wild_draws
-from regard.model.jackknife import answers_without_each, jackknife_interval
+from regard.core.arrays import Array
+from regard.model.jackknife import jackknife_intervals
 from regard.model.ranks import conformal_bound, quantiles, smooth_quantiles
-from regard.model.residual_scale import fit_tails, log_density, row_counts
+from regard.model.residual_scale import fit_tails, log_density
 from regard.model.residuals import Residuals
-from regard.model.smoother import Smoother
-
-Array = NDArray[Any]
+from regard.model.smoother import Smoother, tiles
+from regard.pooling.functions import pool
 
 INTERVALS = ("local", "conformal", "jackknife")
 CONFIDENCE = ("asymptotic", "bootstrap")
 ERRORS = ("weights", "np")
-# Weights held at once by the jackknife.
-TILE_CELLS = 1 << 19
+# Effective weights held at once.
+TILE_CELLS = 1 << 20
 
 
 def deviation(smoother: Smoother, known: Residuals, query: Array) -> Array:
@@ -37,7 +41,7 @@ def interval(smoother: Smoother, known: Residuals, query: Array, centre: Array, 
     """Ends (Q, P, 2) of prediction intervals; ``method`` is one of ``INTERVALS``."""
     shown, counts = known.shown(smoother.rows.sample_weight)
     if method == "jackknife":
-        return _jackknifed(smoother, known, query, coverage)
+        return jackknife_intervals(smoother, known, query, coverage)
     if method == "conformal":
         bound = conformal_bound(np.abs(shown), counts, coverage)
         reach = np.stack([-bound, bound])
@@ -63,17 +67,48 @@ def log_densities(smoother: Smoother, known: Residuals, query: Array, error: Arr
 
 
 def standard_error(smoother: Smoother, known: Residuals | None, query: Array, method: str) -> Array:
-    """Standard error (Q, P) of the answers as means; ``method`` is one of ``ERRORS``, "weights" needs residuals."""
-    rows = smoother.rows
-    if method == "weights":
-        assert known is not None
-        return standard_errors(lambda at: smoother.effective_weights(at).output, query, known.filled(), rows.copies)
-    head, *others = smoother.heads
+    """Standard error (Q, P) of the answers as means; ``method`` is one of ``ERRORS``, "weights" needs residuals.
+
+    "weights": √Σ_i ℓ_i(x)²·residual_i²/copies_i, ℓ the effective weights. *Cost*: O(Q·K·d) time, a tile of memory.
+    """
+    if method == "np":
+        return _np_merr(smoother, query)
+    assert known is not None
+    residual = known.filled()
+    out, squares = np.empty((len(query), residual.shape[1])), residual**2 / smoother.rows.copies[:, None]
+    for some in tiles(len(query), len(residual), TILE_CELLS):
+        out[some] = np.sqrt(smoother.effective_weights(query[some]).output.astype(np.float64) ** 2 @ squares)
+    return out
+
+
+def _np_merr(smoother: Smoother, query: Array) -> Array:
+    """``merr`` of R's np, (Q, P): √(σ²(x)·R(K)^d / Σ_i K((x − x_i)/h)), the same for means and for lines.
+
+    σ²(x) = Σ α·y² − (Σ α·y)² is the variance of y in the window, not around the prediction; R(K) = ∫K². Kernels other
+    than the Gaussian are for one feature: with several, np multiplies and this library's are radial.
+
+    *Empty rows*: NaN. *Cost*: one ``pool``.
+    """
+    rows, features, (head, *others) = smoother.rows, query.shape[1], smoother.heads
     if others or head.neighbours is not None:
         raise ValueError("method='np' is for one bandwidth; this model has several: use 'weights'")
-    key, score = rows.key.astype(np.float64), head.score
+    if head.w.ndim == 2 or not np.all(head.w):
+        raise ValueError("np's standard errors need a bandwidth for every feature: w must be numbers that are not 0")
+    kernel = head.score.kernel  # type: ignore[attr-defined]
+    if features > 1 and kernel.name != "gaussian":
+        raise ValueError(f"np's kernels of several features are products, which kernel={kernel.name!r} is not")
+    whole = 2.0 * quad(lambda u: float(kernel.value(np.asarray(u * u))), 0.0, 1.0 if kernel.compact else 60.0)[0]
+    value = rows.columns
+    centre = value.mean(axis=0)
+    columns = np.concatenate([value - centre, (value - centre) ** 2], axis=1)
     options = {"sample_weight": rows.sample_weight, **smoother.run.options}
-    return np_merr(query.astype(np.float64), key, rows.columns, score, **options)  # type: ignore[arg-type]
+    output, logsumexp = pool(query.astype(np.float64), rows.key.astype(np.float64), columns, head.score, **options)
+    mean, square = np.split(output, 2, axis=1)
+    variance = np.maximum(square - mean**2, 0.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        out = np.sqrt(variance * (kernel.roughness * whole) ** features / np.exp(logsumexp)[:, None])
+    out[np.isneginf(logsumexp)] = np.nan
+    return np.asarray(out)
 
 
 def confidence(smoother: Smoother, known: Residuals, query: Array, centre: Array, coverage: float) -> Array:
@@ -98,33 +133,27 @@ def bootstrap(
         return smoother.answer(at, values).output
 
     fitted = smoother.answer(rows.key.astype(np.float64), rows.columns).output
-    moved = wild_draws(answers, known.filled(), rows.copies, draws, random)
+    moved = _wild_draws(answers, known.filled(), rows.copies, draws, random)
     high, low = np.quantile(moved, [(1.0 + coverage) / 2.0, (1.0 - coverage) / 2.0], axis=0)
     bias = answers(fitted) - centre
     return np.stack([centre - bias - high, centre - bias - low], axis=-1)
 
 
-def _jackknifed(smoother: Smoother, known: Residuals, query: Array, coverage: float) -> Array:
-    """Jackknife+ intervals (Q, P, 2)."""
-    rows = smoother.rows
-    if any(head.neighbours is not None for head in smoother.heads):
-        raise ValueError("method='jackknife' needs one bandwidth, and bandwidth='adaptive' has one for every row")
-    if rows.have_gaps(query):
-        raise ValueError("method='jackknife' needs rows without gaps; use method='conformal'")
-    answered, value = ~np.isnan(known.residual).any(axis=1), rows.columns
-    weight = None if rows.sample_weight is None else rows.sample_weight[answered]
-    counts = row_counts(weight, int(answered.sum()))
-    out = np.empty((len(query), value.shape[1], 2))
-    tile = max(1, TILE_CELLS // (len(value) * query.shape[1]))
-    for start in range(0, len(query), tile):
-        some = slice(start, min(start + tile, len(query)))
-        for column in range(value.shape[1]):
-            answer: Any = 0.0
-            for head, at, _ in smoother.each(query[some]):
-                answer = answer + head.mix * answers_without_each(smoother, head, at, value[:, column])
-            size = np.abs(known.residual[answered, column])
-            out[some, column] = jackknife_interval(answer[:, answered], size, counts, coverage)
-    return out
+def _wild_draws(
+    answers: Callable[[Array], Array], residual: Array, copies: Array, draws: int, random: np.random.RandomState
+) -> Array:
+    """Deviations (draws, Q, P) of predictions whose rows' residuals (K, P) flipped their signs at random.
+
+    ``answers(values)`` pools values (K, m) into (Q, m). A row that stands for k rows flips k signs, which add up.
+    *Cost*: that of ``answers`` with ``draws`` columns for each output, 64 at a time.
+    """
+    parts = []
+    for start in range(0, draws, 64):
+        count = min(64, draws - start)
+        sums = 2.0 * random.binomial(copies[:, None].astype(np.int64), 0.5, (len(copies), count)) - copies[:, None]
+        flips = sums / copies[:, None]
+        parts.append(np.stack([answers(flips * column[:, None]) for column in residual.T], axis=-1))  # (Q, m, P)
+    return np.concatenate(parts, axis=1).transpose(1, 0, 2)
 
 
 def _times(scale: Array, reach: Array) -> Array:

@@ -12,20 +12,44 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.lines import LocalFit
 from regard.core.problem import build
 from regard.core.scores import Gaussian, Nearest, Radial
-from regard.model.ranks import ROUNDING
-from regard.model.smoother import Head, Smoother
+from regard.model.effects import inverse_spread
+from regard.model.ranks import conformal_bound
+from regard.model.residual_scale import row_counts
+from regard.model.residuals import Residuals
+from regard.model.smoother import Head, Smoother, tiles
 from regard.pooling.functions import pool
 from regard.pooling.local import centre_and_scale, fit_local
 
-Array = NDArray[Any]
-
 # A row that holds nearly all the attention cannot be taken out by a quotient.
 ALONE = 1e-6
+# Weights held at once.
+TILE_CELLS = 1 << 19
+
+
+def jackknife_intervals(smoother: Smoother, known: Residuals, query: Array, coverage: float) -> Array:
+    """Jackknife+ intervals (Q, P, 2)."""
+    rows = smoother.rows
+    if any(head.neighbours is not None for head in smoother.heads):
+        raise ValueError("method='jackknife' needs one bandwidth, and bandwidth='adaptive' has one for every row")
+    if rows.have_gaps(query):
+        raise ValueError("method='jackknife' needs rows without gaps; use method='conformal'")
+    answered, value = ~np.isnan(known.residual).any(axis=1), rows.columns
+    weight = None if rows.sample_weight is None else rows.sample_weight[answered]
+    counts = row_counts(weight, int(answered.sum()))
+    out = np.empty((len(query), value.shape[1], 2))
+    for some in tiles(len(query), len(value) * query.shape[1], TILE_CELLS):
+        for column in range(value.shape[1]):
+            answer: Any = 0.0
+            for head, at, _ in smoother.each(query[some]):
+                answer = answer + head.mix * answers_without_each(smoother, head, at, value[:, column])
+            size = np.abs(known.residual[answered, column])
+            out[some, column] = jackknife_interval(answer[:, answered], size, counts, coverage)
+    return out
 
 
 class Deleted(NamedTuple):
@@ -91,9 +115,7 @@ def _lines(smoother: Smoother, head: Head, query: Array, weights: Array, value: 
     if head.ridge > 0.0:
         W = w if w.ndim == 2 else np.diag(np.broadcast_to(w, query.shape[1]))
         W = W if head.sloped is None else W * head.sloped[:, None]
-        guarded = head.ridge * (1.0 + (np.asarray(fit.centre) ** 2).sum(axis=1))
-        system = W.T @ spread @ W + guarded[:, None, None] * np.eye(W.shape[1])
-        inverse = W @ np.linalg.solve(system, np.broadcast_to(W.T, (len(query), *W.T.shape)))
+        inverse = inverse_spread(fit, W, head.ridge)
     else:
         variance = np.diagonal(spread, axis1=1, axis2=2)
         unit = np.where(variance > 0.0, 1.0 / np.sqrt(np.where(variance > 0.0, variance, 1.0)), 0.0)
@@ -107,11 +129,8 @@ def _lines(smoother: Smoother, head: Head, query: Array, weights: Array, value: 
 
 def _again(smoother: Smoother, head: Head, query: Array, keys: Array, value: Array) -> Array:
     """The answer of placed query j (J, d) with key ``keys[j]`` (J,) excluded."""
-    key, weight, score = (
-        smoother.rows.placed(head.transform).astype(np.float64),
-        smoother.rows.sample_weight,
-        head.score,
-    )
+    key, weight = smoother.rows.placed(head.transform).astype(np.float64), smoother.rows.sample_weight
+    score = head.score
     options: dict[str, Any] = {"sample_weight": weight, "exclude": (keys, np.arange(len(key)))}
     if not isinstance(score, Radial) or isinstance(score, Nearest):
         return pool(query, key, value, score, **options).output
@@ -130,15 +149,5 @@ def _again(smoother: Smoother, head: Head, query: Array, keys: Array, value: Arr
 
 def jackknife_interval(answer: Array, size: Array, counts: Array, coverage: float) -> Array:
     """Ends (Q, 2) from f_{−i} (Q, K), |residual_i| (K,) and what rows count (K,); infinite where they are too few."""
-    return np.stack([-_upper(size - answer, counts, coverage), _upper(answer + size, counts, coverage)], axis=1)
-
-
-def _upper(ends: Array, counts: Array, coverage: float) -> Array:
-    """The ⌈coverage·(n + 1)⌉-th smallest end of every row (Q, K) → (Q,)."""
-    total = float(counts.sum())
-    rank = np.ceil(coverage * (total + 1.0) - ROUNDING)
-    if rank > total + ROUNDING:
-        return np.full(len(ends), np.inf)
-    order = np.argsort(ends, axis=1, kind="stable")
-    first = (np.cumsum(counts[order], axis=1) >= rank - ROUNDING).argmax(axis=1)
-    return np.asarray(ends[np.arange(len(ends)), order[np.arange(len(ends)), first]])
+    low, high = (conformal_bound(ends.T, counts, coverage) for ends in (size - answer, answer + size))
+    return np.stack([-low, high], axis=1)

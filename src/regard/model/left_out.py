@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from regard.bandwidth.distinct import Distinct
 from regard.bandwidth.rules import counts_repetitions
-
-Array = NDArray[Any]
+from regard.core.arrays import Array
 
 
 class LeftOut(NamedTuple):

@@ -1,26 +1,26 @@
 """Models that stay in their file: a second copy of the rows, shelf by shelf, so that a few queries read a few shelves.
 
 Training rows keep their order, which is not one of space. So ``save`` adds to a large model its rows once more, near
-ones together, and boxes around them; a mapped model finds in the boxes which shelves an answer needs, and is asked as
-if it had no other rows. What it does not see holds less of the attention than rounding takes.
+ones together, and boxes around them; a mapped model finds in the boxes which shelves an answer needs, and answers as
+if it had no other rows. What it leaves out holds less of the attention than rounding takes.
 """
 
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.block_bounds import LINES, SHARE, Shelves, in_reach, nearest_shelf
 from regard.core.bounds import Bounds
 from regard.core.scores import Radial
-from regard.model.smoother import Answer, Embedded, Head, Smoother
-
-Array = NDArray[Any]
+from regard.model.smoother import Answer, Embedded, Head, Smoother, TrainingRows
 
 # Fewer rows than this are read as fast as they are asked for.
 MANY = 1 << 16
@@ -77,52 +77,52 @@ def shelved(smoother: Smoother, key: Array, value: Array, sample_weight: Array |
 
 
 @dataclass(frozen=True, eq=False)
-class MappedRows:
+class MappedRows(TrainingRows):
     """Training rows that stay in their file, near ones together, and which of them some queries need."""
 
-    found: Shelved
-    rows: tuple[Array, Array, Array | None]  # keys, values and weights in their own order
-
-    @classmethod
-    def of(cls, found: Any, key: Array, value: Array, sample_weight: Array | None) -> MappedRows:
-        """From what a file holds; raises ValueError where that is not about rows like these."""
-        if not isinstance(found, Shelved) or not isinstance(found.shelves, Shelves):
-            raise ValueError("shelves_ are none")
-        if found.key.shape != (found.shelves.keys.sum(), *key.shape[1:]):
-            raise ValueError("shelves_ are of other rows")
-        for part in found[:3]:
-            _advise(part, "MADV_RANDOM")
-        return cls(found, (key, value, sample_weight))
+    found: Shelved = field(kw_only=True)
+    copied: tuple[Array, Array, Array | None] = field(kw_only=True)  # the keys, values and weights that it is a copy of
 
     def answer(self, smoother: Smoother, query: Array) -> Answer:
-        """As ``smoother.answer``, from the rows that these queries (Q, d) need; from all, if they need most.
+        """From the rows that these queries (Q, d) need; from all, if they need most.
 
         *Cost*: O(Q·K/SHELF·d) time and the reading of these rows.
         """
-        near = self.near(smoother, query)
-        output, empty = near.answer(query)
-        if near is not smoother and smoother.empty == "prior" and empty.any():
+        near = self.near(smoother.heads, query)
+        output, empty = replace(smoother, rows=near).answer(query, near.pooled)
+        if near is not self and smoother.empty == "prior" and empty.any():
             # The class frequencies are those of all rows.
-            output[empty] = smoother.answer(query[empty]).output
+            output[empty] = smoother.answer(query[empty], self.pooled).output
         return Answer(output, empty)
 
-    def near(self, smoother: Smoother, query: Array) -> Smoother:
-        """The smoother over the rows that these queries need; itself, if they need most."""
-        now = smoother.rows.key, smoother.rows.value, smoother.rows.sample_weight
-        if any(mine is not theirs for mine, theirs in zip(self.rows, now, strict=True)):
-            return smoother  # it has been given other rows
+    def near(self, heads: tuple[Head, ...], query: Array) -> TrainingRows:
+        """The rows that these queries need; all, if they need most."""
+        now = self.key, self.value, self.sample_weight
+        if any(mine is not theirs for mine, theirs in zip(self.copied, now, strict=True)):
+            return self  # there are other rows now
         if np.isnan(query).any():
-            return smoother  # a row with gaps is compared by other columns
+            return self  # a row with gaps is compared by other columns
         found = self.found
         count = np.asarray(found.shelves.keys)
         needed, step = np.zeros(len(count), bool), max(1, CELLS // len(count))
         for start in range(0, len(query), step):
-            needed |= _needed(smoother.heads, found, query[start : start + step]).any(axis=0)
+            needed |= _needed(heads, found, query[start : start + step]).any(axis=0)
             if count[needed].sum() > MOST * count.sum():
-                return smoother
+                return self
         key, value = _on(found.key, count, needed), _on(found.value, count, needed)
         weight = None if found.sample_weight is None else _on(found.sample_weight, count, needed)
-        return replace(smoother, rows=replace(smoother.rows, key=key, value=value, sample_weight=weight, _placed={}))
+        return self.over(key, value, weight)
+
+
+def mapped_rows(found: Any, key: Array, value: Array, sample_weight: Array | None) -> Callable[..., MappedRows]:
+    """``MappedRows`` of what a file holds; raises ValueError where that is not about rows like these."""
+    if not isinstance(found, Shelved) or not isinstance(found.shelves, Shelves):
+        raise ValueError("shelves_ are none")
+    if found.key.shape != (found.shelves.keys.sum(), *key.shape[1:]):
+        raise ValueError("shelves_ are of other rows")
+    for part in found[:3]:
+        _advise(part, "MADV_RANDOM")
+    return partial(MappedRows, found=found, copied=(key, value, sample_weight))
 
 
 def _needed(heads: tuple[Head, ...], found: Shelved, query: Array) -> Array:
@@ -155,7 +155,9 @@ def _on(rows: Array, count: Array, shelves: Array) -> Array:
 
 
 def in_file(value: Any) -> bool:
-    """Whether an array is a view of a mapped file."""
+    """Whether an array, or one inside of tuples, lists and dicts, is a view of a mapped file."""
+    if isinstance(value, dict | tuple | list):
+        return any(map(in_file, value.values() if isinstance(value, dict) else value))
     while isinstance(value, np.ndarray):
         value = value.base
     return isinstance(value, mmap.mmap)

@@ -13,13 +13,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from regard.bandwidth.adaptive import END
+from regard.core.arrays import Array
 from regard.core.scores import Nearest, Radial
 from regard.model.smoother import Answer, Smoother
-
-Array = NDArray[Any]
 
 # Distances in bandwidths that are not squared as they are, and their power of two.
 HUGE, HUGEST = 1e100, 332

@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
+from regard.core.arrays import Array
 from regard.model.residual_scale import Tails
-
-Array = NDArray[Any]
 
 # Ranks are rounded up; what is above a whole number by so little is rounding.
 ROUNDING = 1e-9

@@ -18,18 +18,17 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import gammaln
 
 from regard.bandwidth.many import BATCH, BATCHED, EXACT
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.rules import counts_repetitions
+from regard.core.arrays import Array
 from regard.core.scores import Gaussian, Nearest, Radial, Score
 from regard.model.smoother import Head
 from regard.pooling.functions import attention_weights, pool
 from regard.pooling.planner import engine_of_limits
-
-Array = NDArray[Any]
 
 # Shares of w that attention over residuals may have; from the third on, only with so many effective neighbours.
 WIDENINGS, NEIGHBOURS = (0.0, 0.1, 0.2, 0.3, 0.45, 0.65, 1.0), 40.0

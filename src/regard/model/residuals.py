@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from regard.bandwidth.adaptive import Neighbourhood, groups_of
@@ -24,13 +23,12 @@ from regard.bandwidth.many import ANSWERED, BAGGED, BATCHED, EXACT, QUICK
 from regard.bandwidth.rules import counts_repetitions
 from regard.bandwidth.search import RIDGES
 from regard.bandwidth.shapes import MOST_TURN
+from regard.core.arrays import Array
 from regard.core.scores import Nearest
 from regard.model.left_out import LeftOut
 from regard.model.residual_scale import learn_spread, row_counts, spread_at
 from regard.model.smoother import Head, HeadObjective, Smoother
 from regard.pooling.functions import pool
-
-Array = NDArray[Any]
 
 # What is learned again without a fold.
 Relearn = Literal["w", "w and ridge"]
@@ -118,7 +116,7 @@ def _left_out(smoother: Smoother, table: Distinct, answers: Array | None, relear
         counted = table.place >= 0
         out[table.place[counted]] = answers[counted]
         return out
-    (head, *_), rows = smoother.heads, smoother.rows
+    head = smoother.heads[0]
     if isinstance(head.score, Nearest) or head.ignores_queries:
         left, key, value = LeftOut.of(table), table.key.astype(np.float64), as_columns(table.value)
         # About their mean: sums of numbers far from 0 are rounded coarsely.
@@ -133,9 +131,7 @@ def _left_out(smoother: Smoother, table: Distinct, answers: Array | None, relear
             engine=smoother.run.options["engine"],
         )
         return np.asarray(centre + found.output)
-    key = table.key.astype(np.float64)
-    rows = replace(rows, key=key, value=table.value, sample_weight=table.weight, _placed={})
-    heads = replace(smoother, rows=rows).objectives()
+    heads = objectives_of(smoother, table)
     if head.neighbours is not None:
         return adaptive_answers(heads[0])
     if relearn is not None:
@@ -144,6 +140,12 @@ def _left_out(smoother: Smoother, table: Distinct, answers: Array | None, relear
     answer = np.full((len(table.key), heads[0].objective.loss.columns.shape[1]), np.nan)
     answer[some] = left_out_answers(heads, some)
     return answer
+
+
+def objectives_of(smoother: Smoother, table: Distinct) -> list[HeadObjective]:
+    """The leave-one-out objective of every head over the distinct rows of a smoother, in float64."""
+    rows = smoother.rows.over(table.key.astype(np.float64), table.value, table.weight)
+    return replace(smoother, rows=rows).objectives()
 
 
 def as_columns(values: Array) -> Array:

@@ -8,18 +8,18 @@ effects, residuals, intervals, explanations and diagnosis in the other modules o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from regard.bandwidth.adaptive import Neighbourhood, groups_of
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.rules import counts_repetitions
 from regard.bandwidth.scaling import Scaling
+from regard.core.arrays import Array
 from regard.core.forks import limit_torch
 from regard.core.scores import Gaussian, Nearest, Radial, Score
 from regard.data.columns import Coding
@@ -27,8 +27,6 @@ from regard.pooling.functions import attention_weights, pool
 from regard.pooling.gaps import GappyFit, pool_with_gaps, weights_with_gaps
 from regard.pooling.local import Local, pool_local
 from regard.pooling.planner import engine_of_limits
-
-Array = NDArray[Any]
 
 # Rows farther from the mean than this many standard deviations are all equally far.
 FARTHEST = 1e100
@@ -196,7 +194,10 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TrainingRows:
-    """Keys, values and weights in memory, and what is known about their columns."""
+    """Keys, values and weights, and what is known about their columns.
+
+    These are in memory; rows that are elsewhere have an ``answer`` of their own.
+    """
 
     key: Array  # (K, d)
     value: Array  # (K,) or (K, P) numbers; (K,) class numbers where there are classes
@@ -214,11 +215,20 @@ class TrainingRows:
             self._placed[transform] = transform.keys(self.key)
         return self._placed[transform]
 
+    def answer(self, smoother: Smoother, query: Array) -> Answer:
+        """Answers of a smoother over these rows to queries (Q, d)."""
+        return smoother.answer(query, self.pooled)
+
     def take(self, index: Array) -> TrainingRows:
-        """Some of the rows."""
+        """Some of the rows, with their numbers of arrival."""
         weight = None if self.sample_weight is None else self.sample_weight[index]
-        ids = None if self.ids is None else self.ids[index]
-        return replace(self, key=self.key[index], value=self.value[index], sample_weight=weight, ids=ids, _placed={})
+        ids = (np.arange(len(self.key)) if self.ids is None else self.ids)[index]
+        placed = {transform: key[index] for transform, key in self._placed.items()}
+        return replace(self.over(self.key[index], self.value[index], weight), ids=ids, _placed=placed)
+
+    def over(self, key: Array, value: Array, sample_weight: Array | None) -> TrainingRows:
+        """The same columns over other rows."""
+        return replace(self, key=key, value=value, sample_weight=sample_weight, ids=None, _placed={})
 
     @property
     def columns(self) -> Array:
@@ -307,16 +317,17 @@ class Smoother:
 
         *Empty rows*: as ``empty`` says. *Cost*: one ``pool`` per head.
         """
-        value = self.rows.pooled if value is None else value
-        return self._mixed(query, lambda one, head, at: one._pooled(head, at, value))
+        if value is None:
+            return self.rows.answer(self, query)
+        return self.mixed(query, lambda one, head, at: one._pooled(head, at, value))
 
     def weights(self, query: Array) -> Answer:
         """Attention (Q, K): not negative, rows sum to 1."""
-        return self._mixed(query, Smoother.head_weights)
+        return self.mixed(query, Smoother.head_weights)
 
     def effective_weights(self, query: Array) -> Answer:
         """What each training value counts in each answer (Q, K); may be negative at degree 1, rows sum to 1."""
-        return self._mixed(query, Smoother._effective)
+        return self.mixed(query, Smoother._effective)
 
     def exactly(self) -> Smoother:
         """The same, answering exactly on the CPU."""
@@ -332,14 +343,25 @@ class Smoother:
         """Every head with the queries and the keys in its coordinates."""
         return [(head, head.transform.queries(query), self.rows.placed(head.transform)) for head in self.heads]
 
-    def _mixed(self, query: Array, of_head: Callable[[Smoother, Head, Array], Answer]) -> Answer:
-        """Σ mix · what ``of_head`` gives for placed queries, in the query's dtype."""
+    def mixed(
+        self, query: Array, of_head: Callable[[Smoother, Head, Array], Answer], *, derivative: bool = False
+    ) -> Answer:
+        """Σ mix · what ``of_head`` gives for placed queries, in the query's dtype.
+
+        ``derivative``: it gives derivatives (Q, …, d) by the head's coordinates, and these are by the features.
+        """
+
+        def part(one: Smoother, head: Head, at: Array, mix: float) -> Answer:
+            output, empty = of_head(one, head, head.transform.queries(at))
+            output = output if mix == 1.0 else mix * output
+            return Answer(output * head.transform.slope(at)[:, None, :] if derivative else output, empty)
+
         if len(self.heads) == 1:
-            found = self.by_width(query, lambda one, at: of_head(one, one.heads[0], one.heads[0].transform.queries(at)))
-            return Answer(_as(found.output, query.dtype), found.empty)
+            output, empty = self.by_width(query, lambda one, at: part(one, one.heads[0], at, 1.0))
+            return Answer(output if output.dtype == query.dtype else output.astype(query.dtype), empty)
         total: Any = 0.0
         for head in self.heads:
-            total = total + head.mix * of_head(self, head, head.transform.queries(query)).output
+            total = total + part(self, head, query, head.mix).output
         return Answer(np.asarray(total, query.dtype), np.zeros(len(query), bool))
 
     def by_width(self, query: Array, answer: Callable[[Smoother, Array], Answer]) -> Answer:
@@ -480,12 +502,14 @@ def line_weights(weights: Array, left: Array, key: Array, query: Array) -> Array
     return out
 
 
+def tiles(count: int, cells: int, held: int) -> Iterator[slice]:
+    """Slices of ``count`` queries with ``cells`` numbers to each, so that about ``held`` numbers are held at once."""
+    step = max(1, held // max(cells, 1))
+    return (slice(start, start + step) for start in range(0, count, step))
+
+
 def onehot(number: Array, classes: int) -> Array:
     """One column per class (K, classes), 1 where a row is of it."""
     columns = np.zeros((len(number), classes))
     columns[np.arange(len(number)), number] = 1.0
     return columns
-
-
-def _as(array: Array, dtype: Any) -> Array:
-    return array if array.dtype == dtype else array.astype(dtype)

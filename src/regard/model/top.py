@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from regard.core.arrays import Array
+from regard.model.smoother import Smoother, tiles
 
 # Weights one tile may hold. With what choosing among them needs, a tile stays around 64 MB.
 TILE_CELLS = 1 << 21
@@ -31,22 +30,20 @@ def checked_top(top: Any, rows: int) -> int:
     return int(top)
 
 
-def attend_top(weights: Callable[[slice], Array], queries: int, keys: int, top: int) -> Attention:
-    """Top keys of every query; ``weights(rows)`` gives the weights (tile, keys) of some queries.
+def attend_top(smoother: Smoother, query: Array, top: int) -> tuple[Attention, Array]:
+    """Top keys of every query, in its dtype, and which queries (Q,) are empty.
 
-    *Empty rows*: all weights zero: the first ``top`` keys with weight 0 and mass 0. *Cost*: O(Q·K) time beyond the
-    weights, O(Q·top) memory and a tile.
+    *Empty rows*: as ``empty`` says; where all weights are zero, the first ``top`` keys with weight 0 and mass 0.
+    *Cost*: O(Q·K) time beyond the weights, O(Q·top) memory and a tile.
     """
-    index = np.empty((queries, top), np.intp)
-    weight, mass = np.empty((queries, top)), np.empty(queries)
-    tile = max(1, TILE_CELLS // max(keys, 1))
-    for start in range(0, queries, tile):
-        rows = slice(start, min(start + tile, queries))
-        shown = weights(rows)
+    index, empty = np.empty((len(query), top), np.intp), np.zeros(len(query), bool)
+    weight, mass = np.empty((len(query), top)), np.empty(len(query))
+    for rows in tiles(len(query), len(smoother.rows.key), TILE_CELLS):
+        shown, empty[rows] = smoother.weights(query[rows])
         index[rows] = best(shown, top)
         weight[rows] = np.take_along_axis(shown, index[rows], axis=1)
         mass[rows] = np.minimum(weight[rows].sum(axis=1), 1.0)
-    return Attention(index, weight, mass)
+    return Attention(index, weight.astype(query.dtype), mass.astype(query.dtype)), empty
 
 
 def best(weights: Array, top: int) -> Array:

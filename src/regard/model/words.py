@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from numpy.typing import NDArray
-
-Array = NDArray[Any]
+from regard.core.arrays import Array
 
 LIBRARIES = ("pandas", "polars", "pyarrow")
 

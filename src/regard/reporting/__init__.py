@@ -10,13 +10,14 @@ import numpy as np
 
 from regard.data.files import atomic_write, check_output
 from regard.data.text import LANGUAGES
+from regard.model.diagnosis import diagnose
+from regard.model.smoother import Smoother
 from regard.plot.printing import lettered, saved
 from regard.pooling.functions import explain_plan
 from regard.reporting.doubts import Cells, Doubts
 from regard.reporting.facts import facts_of
 from regard.reporting.figures import figures
 from regard.reporting.page import Page
-from regard.reporting.rows import among, counted_rows
 from regard.reporting.sure import sure_of
 from regard.reporting.why import examples
 
@@ -57,30 +58,24 @@ def report(
     check_output(path, force, ValueError)
     facts = facts_of(model, X, y)
     sure = sure_of(model, X, facts)
-    why = examples(model, X, facts, sure)
+    why = examples(model, facts, sure)
     with lettered():
         pictures = {name: saved(figure, "svg") for name, figure in figures(facts, sure, target, lang).items()}
     page = Page(facts, target, lang, pictures)
     doubts = Doubts(page, sure, why, Cells(model, X, facts))
-    whole = among(model, counted_rows(model))
-    html = page.whole(doubts.sections(), _diagnosis(whole), _plan(whole), _code(model, target))
+    judged = model._BANDWIDTH and facts.whole.heads[0].neighbours is None and len(facts.whole.rows.key) > 1
+    found = diagnose(facts.whole) if judged else None
+    html = page.whole(doubts.sections(), found, _plan(facts.whole), _code(model, target))
     with atomic_write(path, force=force, error=ValueError) as file:
         file.write(html.encode())
     return Path(path)
 
 
-def _diagnosis(model: Any) -> Any:
-    """None for models that have no one width to judge."""
-    if not hasattr(model, "diagnose") or hasattr(model, "neighbours_"):
-        return None
-    return model.diagnose() if len(model.key_) > 1 else None
-
-
-def _plan(model: Any) -> str:
+def _plan(smoother: Smoother) -> str:
     """How an answer to one training row would be computed."""
-    head = model._smoother.heads[0]
-    key = model._smoother.rows.placed(head.transform)
-    return str(explain_plan(key, key, np.zeros(len(key)), head.score, sample_weight=model.sample_weight_))
+    head, rows = smoother.heads[0], smoother.rows
+    key = rows.placed(head.transform)
+    return str(explain_plan(key, key, np.zeros(len(key)), head.score, sample_weight=rows.sample_weight))
 
 
 def _code(model: Any, target: str) -> str:
@@ -91,12 +86,9 @@ def _code(model: Any, target: str) -> str:
             f"model = regard.{model!r}",
             f"model.fit(X, {target if target.isidentifier() else 'y'})",
             "model.predict(X_new)           # answers",
-            *(
-                ["model.predict_interval(X_new)  # where the truth should lie"]
-                if hasattr(model, "predict_interval")
-                else []
-            ),
-            *(["model.predict_set(X_new)       # the classes it may be"] if hasattr(model, "predict_set") else []),
+            "model.predict_set(X_new)       # the classes it may be"
+            if model._LABELS
+            else "model.predict_interval(X_new)  # where the truth should lie",
             "model.explain(X_new)           # the rows they come from, and what made them near",
         ]
     )

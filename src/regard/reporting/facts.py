@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from regard.core.arrays import Array
 from regard.estimators.inputs import query_array
 from regard.model.baselines import root_mean_square, simple_answers
 from regard.model.diagnosis import relevance
 from regard.model.residuals import left_out_answers
-from regard.model.smoother import onehot
+from regard.model.smoother import Smoother, TrainingRows
 from regard.pooling.functions import pool
-from regard.reporting.rows import among, counted_rows, rows_of
-
-Array = NDArray[Any]
+from regard.reporting.rows import rows_of
 
 # Rows looked at where there are more: for baselines, and for the picture of attention.
 MOST, SHOWN = 5000, 400
@@ -43,6 +41,8 @@ class Facts:
     rows: Array  # (n,) which of the rows given: those without empty cells, and with a weight
     gaps: int  # how many have empty cells
     X: Array  # (n, d)
+    query: Array  # (n, d) the same as the model takes it
+    whole: Smoother  # over the training rows without empty cells that have a weight; empty rows get NaN, not an error
     y: Array  # (n,) numbers, or numbers of classes
     left_out: bool  # whether the answers are those of rows left out; else X is new to the model
     answer: Array  # (n,) numbers, or (n, classes) probabilities
@@ -65,22 +65,24 @@ def facts_of(model: Any, X: Any, y: Any) -> Facts:
     Rows with empty cells, and training rows without weight, are passed over.
     """
     check_is_fitted(model)
-    given = query_array(model, X).astype(np.float64)
+    query = query_array(model, X)
+    given = query.astype(np.float64)
     target, classes = _target(model, len(given), y)
     seen = np.array_equal(given, model.key_.astype(np.float64), equal_nan=True)
-    known = counted_rows(model)
+    smoother = model._asked
+    known = np.flatnonzero(~np.isnan(model.key_).any(axis=1) & smoother.rows.counted)
     places = known if seen else np.flatnonzero(~np.isnan(given).any(axis=1))
     if len(places) < 1 + seen:
         need = "leaves rows out and needs two rows" if seen else "needs a row"
         told = " without empty cells" if len(places) < len(given) else ""
         raise ValueError(f"a report {need}{told}; {'this model has' if seen else 'X has'} {len(places)}")
     rows, target = given[places], target[places]
-    whole = among(model, known)
-    answer = _left_out(whole, target) if seen else np.asarray(_answers(model, rows_of(X, places)), np.float64)
+    whole = smoother.with_rows(known) if len(known) < len(model.key_) else smoother
+    answer = _left_out(model, whole, known) if seen else np.asarray(_answers(model, rows_of(X, places)), np.float64)
     shares = relevance(model._smoother) if model._BANDWIDTH else None
     along = 0 if shares is None else int(np.argmax(shares))
     shown = np.random.default_rng(0).permutation(len(rows))[:SHOWN]
-    attention = np.asarray(whole.attend(rows_of(X, places[shown])), np.float64)
+    attention = np.asarray(model._reported(whole.weights(query[places[shown]])), np.float64)
     total = attention.mean(axis=0)
     foremost = np.argsort(-total, kind="stable")[:FOREMOST]
     reach = None if getattr(model, "bandwidth_", None) is None else _reach(model, rows.shape[1])
@@ -90,20 +92,22 @@ def facts_of(model: Any, X: Any, y: Any) -> Facts:
         rows=places,
         gaps=int(np.isnan(given).any(axis=1).sum()),
         X=rows,
+        query=query[places],
+        whole=replace(whole, empty="nan") if whole.empty == "raise" else whole,
         y=target,
         left_out=seen,
         answer=answer,
-        contestants=(_judged("model", answer, target), *_baselines(whole, rows, target, seen)),
+        contestants=(_judged("model", answer, target), *_baselines(whole.rows, rows, target, seen)),
         relevance=shares,
         reach=reach,
         shown=shown,
         attention=attention,
-        key=whole.key_[:, along],
+        key=whole.rows.key[:, along],
         along=along,
         foremost=foremost,
         numbers=known[foremost],
         attended=total[foremost],
-        expected=1.0 / len(whole.key_),
+        expected=1.0 / len(known),
     )
 
 
@@ -147,28 +151,31 @@ def _answers(model: Any, X: Any) -> Any:
     return model.predict_proba(X) if hasattr(model, "classes_") else model.predict(X)
 
 
-def _left_out(model: Any, target: Array) -> Array:
-    """Every training row as the others answer it."""
-    known = getattr(model, "loo_predictions_", None)
-    if known is not None and not np.isnan(known).any():
-        return np.asarray(known, np.float64)
-    classes, smoother = len(model.classes_) if model._LABELS else 0, model._asked
-    if model._BANDWIDTH and smoother.heads[0].neighbours is None:
-        answer = left_out_answers(smoother.objectives())
-        return answer if classes else np.asarray(answer[:, 0])
-    value, rows = onehot(target, classes) if classes else target, np.arange(len(target))
-    options = {"sample_weight": model.sample_weight_, "exclude": (rows, rows)}
-    return np.asarray(pool(model.key_, model.key_, value, model.attention_score_, **options).output, np.float64)
+def _left_out(model: Any, whole: Smoother, known: Array) -> Array:
+    """Every training row that is known (n,) as the others answer it."""
+    answer, rows = getattr(model, "loo_predictions_", None), whole.rows
+    if answer is not None and not np.isnan(answer[known]).any():
+        return np.asarray(answer[known], np.float64)
+    if model._BANDWIDTH and whole.heads[0].neighbours is None:
+        answer = left_out_answers(whole.objectives())
+        return np.asarray(answer[:, 0] if rows.single else answer)
+    labels = np.arange(len(known))
+    options = {"sample_weight": rows.sample_weight, "exclude": (labels, labels)}
+    return np.asarray(pool(rows.key, rows.key, _values(rows), whole.heads[0].score, **options).output, np.float64)
 
 
-def _baselines(model: Any, rows: Array, target: Array, seen: bool) -> tuple[Contestant, ...]:
+def _values(rows: TrainingRows) -> Array:
+    """y (K,) of training rows in float64, or one column per class."""
+    return rows.columns[:, 0] if rows.single else rows.columns
+
+
+def _baselines(trained: TrainingRows, rows: Array, target: Array, seen: bool) -> tuple[Contestant, ...]:
     """The mean and the nearest of the others, on some of the rows where there are many."""
-    key, value, classes = model.key_.astype(np.float64), model.value_, len(getattr(model, "classes_", ()))
-    value = onehot(value, classes) if classes else value.astype(np.float64)
+    key, value = trained.key.astype(np.float64), _values(trained)
     some = np.sort(np.random.default_rng(1).permutation(len(rows))[:MOST])
     found = simple_answers(rows[some], key, value, (some, np.arange(len(key))) if seen else None)
     # Left-out frequencies would always speak against the class that was left out.
-    mean = np.tile(value.mean(axis=0), (len(some), 1)) if classes else found.mean
+    mean = found.mean if trained.single else np.tile(value.mean(axis=0), (len(some), 1))
     return _judged("mean", mean, target[some]), _judged("nearest", found.nearest, target[some])
 
 

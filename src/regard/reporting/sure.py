@@ -6,20 +6,20 @@ against the spread that the others tell. New rows are judged by ``predict_interv
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.base import clone
 
+from regard.core.arrays import Array
 from regard.model.calibration import set_bound
+from regard.model.intervals import interval
 from regard.model.ranks import conformal_bound
 from regard.model.residual_scale import row_counts
+from regard.model.residuals import Residuals, as_columns, learn_residuals
+from regard.model.smoother import Smoother
 from regard.reporting.facts import Facts
-from regard.reporting.rows import asked_by_us, counted_rows, rows_of
-
-Array = NDArray[Any]
+from regard.reporting.rows import rows_of
 
 COVERAGE, METHOD = 0.9, "conformal"
 # Rows looked at, and training rows from which the spread is learned where it is not known yet: more would take long.
@@ -52,28 +52,28 @@ def sure_of(model: Any, X: Any, facts: Facts) -> Sure:
     """
     if facts.classes:
         return _classes(model, X, facts)
-    whole = len(counted_rows(model))
-    if whole < 2:
+    if len(facts.whole.rows.key) < 2:
         return _nothing("alone")
-    asked, learned_from = _asked(model, facts, whole)
-    if asked is None:
+    known, learned_from = _residuals(model, facts)
+    if known is None:
         return _nothing("large")
-    shown, counts = asked._residuals().shown(asked.sample_weight_)
+    smoother = replace(facts.whole, rows=model._smoother.rows)
+    shown, counts = known.shown(model.sample_weight_)
     bound = float(conformal_bound(np.abs(shown), counts, COVERAGE)[0])
     if not np.isfinite(bound):
         return _nothing("few")
-    rows = _some(~np.isnan(asked.residuals_[facts.rows]) if facts.left_out else np.ones(len(facts.y), bool))
-    centre, half = _ends(asked, rows_of(X, facts.rows[rows]))
+    residual, standard = known.residual[:, 0], known.standardised[:, 0]
+    rows = _some(~np.isnan(residual[facts.rows]) if facts.left_out else np.ones(len(facts.y), bool))
+    centre, half = _ends(smoother, known, facts.query[rows])
     inside = np.abs(facts.y[rows] - centre) <= half
     if facts.left_out:
-        residual = asked.residuals_[facts.rows[rows]]
-        standard = asked.standardised_residuals_[facts.rows[rows]]
+        residual, standard = residual[facts.rows[rows]], standard[facts.rows[rows]]
         # The spread as the others tell it; where nothing is left of a residual, as all do.
         spread = np.abs(residual / np.where(standard == 0.0, 1.0, standard))
         half = np.where(standard == 0.0, half, spread * bound)
         centre, inside = facts.y[rows] - residual, np.abs(standard) <= bound
     empty = np.empty(0, bool)
-    return Sure(rows, inside, centre, half, empty, _curve(asked, facts), learned_from)
+    return Sure(rows, inside, centre, half, empty, _curve(smoother, known, facts), learned_from)
 
 
 def _some(known: Array) -> Array:
@@ -86,10 +86,10 @@ def _nothing(why_not: str) -> Sure:
     return Sure(empty.astype(int), empty.astype(bool), empty, empty, empty.astype(bool), None, 0, why_not)
 
 
-def _asked(model: Any, facts: Facts, whole: int) -> tuple[Any, int]:
-    """The model; of many rows that it has not looked back at, a copy that looks back at some; None if it cannot."""
-    if "spread_" in vars(model) or whole <= 2 * LEARNED_FROM:
-        return model, 0
+def _residuals(model: Any, facts: Facts) -> tuple[Residuals | None, int]:
+    """Left-out residuals, of some rows where they are many and not known yet, and how many; None if that takes long."""
+    if "spread_" in vars(model) or len(facts.whole.rows.key) <= 2 * LEARNED_FROM:
+        return model._residuals(), 0
     known = vars(model).get("loo_predictions_")
     if known is None:
         if not facts.left_out:
@@ -98,26 +98,24 @@ def _asked(model: Any, facts: Facts, whole: int) -> tuple[Any, int]:
         known[facts.rows] = facts.answer
     told = np.flatnonzero(~np.isnan(known))
     some = np.random.default_rng(4).permutation(len(told))[:LEARNED_FROM]
-    out, answers = clone(model), np.full(len(model.key_), np.nan)
+    answers = np.full(len(model.key_), np.nan)
     answers[told[some]] = known[told[some]]
-    vars(out).update(
-        {name: value for name, value in vars(model).items() if name.endswith("_")}, loo_predictions_=answers
-    )
-    return out, LEARNED_FROM
+    return learn_residuals(model._asked, as_columns(answers), None), LEARNED_FROM
 
 
-def _ends(model: Any, X: Any) -> tuple[Array, Array]:
-    """Middles and half widths of intervals (m,)."""
-    with asked_by_us(model) as asked:
-        low, high = np.asarray(asked.predict_interval(X, COVERAGE, METHOD), np.float64).T
+def _ends(smoother: Smoother, known: Residuals, query: Array) -> tuple[Array, Array]:
+    """Middles and half widths of intervals (m,), rounded as ``predict_interval`` rounds them."""
+    output = smoother.answer(query).output
+    ends = interval(smoother, known, query, as_columns(output), COVERAGE, METHOD)[:, 0].astype(output.dtype)
+    low, high = ends.astype(np.float64).T
     return (low + high) / 2.0, (high - low) / 2.0
 
 
-def _curve(model: Any, facts: Facts) -> tuple[Array, Array, Array] | None:
-    if facts.X.shape[1] != 1 or "coding_" in vars(model) or np.ptp(facts.X) == 0.0:
+def _curve(smoother: Smoother, known: Residuals, facts: Facts) -> tuple[Array, Array, Array] | None:
+    if facts.X.shape[1] != 1 or smoother.rows.coding is not None or np.ptp(facts.X) == 0.0:
         return None
     x = np.linspace(facts.X.min(), facts.X.max(), POINTS)
-    return (x, *_ends(model, x[:, None]))
+    return (x, *_ends(smoother, known, x[:, None]))
 
 
 def _classes(model: Any, X: Any, facts: Facts) -> Sure:

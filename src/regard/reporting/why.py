@@ -5,21 +5,18 @@ A row that the model was fitted to is explained by a model without it, so that i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.scores import Nearest, Radial
-from regard.model.explanation import Explained
+from regard.model.explanation import Explained, explain
 from regard.model.smoother import Embedded
 from regard.pooling.functions import pool
 from regard.reporting.facts import Facts
-from regard.reporting.rows import among, asked_by_us, counted_rows, rows_of, without
 from regard.reporting.sure import Sure
-
-Array = NDArray[Any]
 
 # Training rows named for each.
 TOP = 5
@@ -37,7 +34,7 @@ class Example:
     doubt: float  # half the width of its interval, or the chance of the likeliest class; NaN where that is not known
 
 
-def examples(model: Any, X: Any, facts: Facts, sure: Sure) -> list[Example]:
+def examples(model: Any, facts: Facts, sure: Sure) -> list[Example]:
     """An ordinary row, the one it is least sure of, and the one farthest from all training rows but itself.
 
     *Cost*: ``explain`` of three rows, and the nearest training row of up to 2,000.
@@ -52,37 +49,37 @@ def examples(model: Any, X: Any, facts: Facts, sure: Sure) -> list[Example]:
         chosen.setdefault(int(sure.rows[order[-1]]), "unsure")
     else:
         chosen[len(facts.y) // 2] = "ordinary"
-    farthest = _farthest(model, facts, sure.rows if len(sure.rows) else np.arange(len(facts.y)), list(chosen))
+    farthest = _farthest(facts, sure.rows if len(sure.rows) else np.arange(len(facts.y)), list(chosen))
     if farthest is not None:
         chosen[farthest] = "farthest"
     doubt = dict(zip(sure.rows.tolist(), told.tolist(), strict=True))
     return [
-        Example(kind, place, _explained(model, X, facts, place), float(doubt.get(place, np.nan)))
+        Example(kind, place, _explained(model, facts, place), float(doubt.get(place, np.nan)))
         for place, kind in chosen.items()
     ]
 
 
-def _explained(model: Any, X: Any, facts: Facts, place: int) -> Explained:
-    row = int(facts.rows[place])
-    with asked_by_us(without(model, row) if facts.left_out else model) as asked:
-        return asked.explain(rows_of(X, np.array([row])), top=TOP)[0]  # type: ignore[no-any-return]
+def _explained(model: Any, facts: Facts, place: int) -> Explained:
+    smoother = replace(facts.whole, rows=model._smoother.rows)
+    if facts.left_out:
+        smoother = smoother.with_rows(np.delete(np.arange(len(model.key_)), facts.rows[place]))
+    return explain(smoother, facts.query[place : place + 1], TOP, model._decided)[0][0]
 
 
-def _farthest(model: Any, facts: Facts, among_these: Array, taken: list[int]) -> int | None:
+def _farthest(facts: Facts, among_these: Array, taken: list[int]) -> int | None:
     """The row with the longest way to a training row other than itself, in bandwidths; None where there are none."""
-    whole = among(model, counted_rows(model))
-    smoother = whole._asked
-    count = int(np.clip(CELLS // (whole.key_.size * len(smoother.heads)), FEWEST, LOOKED_AT))
+    smoother, key = facts.whole, facts.whole.rows.key
+    count = int(np.clip(CELLS // (key.size * len(smoother.heads)), FEWEST, LOOKED_AT))
     places = np.setdiff1d(np.random.default_rng(5).permutation(among_these)[:count], taken)
     if not len(places):
         return None
     away = np.zeros(len(places))
-    labels = (places, np.arange(len(whole.key_))) if facts.left_out else None
-    for head, at, key in smoother.each(facts.X[places]):
+    labels = (places, np.arange(len(key))) if facts.left_out else None
+    for head, at, placed in smoother.each(facts.X[places]):
         if not isinstance(head.score, Radial) or isinstance(head.transform, Embedded):
             return None
         if head.w.any():
-            away += head.mix * _nearest(at, key.astype(np.float64), head.w, labels)
+            away += head.mix * _nearest(at, placed.astype(np.float64), head.w, labels)
     return int(places[np.argmax(away)]) if away.any() else None
 
 

@@ -1,7 +1,7 @@
 """Save and load: one versioned, checksummed file per model (``data.sealed``), and nothing in it is ever executed.
 
 Parameters are those of ``get_params``; fitted attributes are the public ones that end in ``_``. Loading makes a fresh
-estimator of a listed kind and sets them, once ``estimators.layout`` has found that they fit each other.
+estimator of a listed kind and sets them, once ``store.layout`` has found that they fit each other.
 """
 
 from __future__ import annotations
@@ -11,26 +11,13 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from regard.core.arrays import is_chunked
+from regard.core.arrays import Array, is_chunked
 from regard.data.files import PathLike
 from regard.data.packing import Packer, Unpacker
 from regard.data.sealed import Kind, Sealed, read_sealed, write_sealed
+from regard.store.layout import KINDS, check_classes, sizes_of
 
-Array = NDArray[Any]
-
-# Only these classes of ``regard`` are ever made from a file.
-KINDS = (
-    "AttentionRegressor",
-    "AveragePoolingRegressor",
-    "KernelClassifier",
-    "KernelRegressor",
-    "LocalLinearRegressor",
-    "NadarayaWatsonClassifier",
-    "NadarayaWatsonRegressor",
-    "NearestKeyRegressor",
-)
 # Tuples with named fields that a fitted attribute may be: name in files → class.
 RECORDS = {
     "Coding": "regard.data.columns.Coding",
@@ -149,7 +136,7 @@ def _describe(model: Any, metadata: Mapping[str, Any], *, single: bool) -> tuple
         "metadata": packer.pack("metadata", dict(metadata)),
     }
     try:
-        description["sizes"] = _layout().sizes_of(kind, parameters, fitted)
+        description["sizes"] = sizes_of(kind, parameters, fitted)
     except ValueError as reason:
         raise StoreError(f"this {kind} is not as fit left it: {reason}") from None
     return description, packer.arrays
@@ -184,13 +171,13 @@ def _made(sealed: Sealed, path: PathLike, embed: Any, *, mapped: bool) -> Saved:
         if file is not None:
             model._file = file
         if mapped and shelves is not None:
-            from regard.model.mapped import MappedRows
+            from regard.model.mapped import mapped_rows
 
-            model._elsewhere = MappedRows.of(shelves, model.key_, model.value_, model.sample_weight_)
+            model._make_rows = mapped_rows(shelves, model.key_, model.value_, model.sample_weight_)
         # Files written before sizes were stated have none; their arrays are checked against each other.
-        _layout().sizes_of(description["kind"], parameters, fitted, description.get("sizes"))
+        sizes_of(description["kind"], parameters, fitted, description.get("sizes"))
         if not mapped:
-            _layout().check_classes(fitted)
+            check_classes(fitted)
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as reason:
         raise _KIND.damaged(path, f"{type(reason).__name__}: {reason}") from None
     try:
@@ -202,11 +189,6 @@ def _made(sealed: Sealed, path: PathLike, embed: Any, *, mapped: bool) -> Saved:
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as reason:
         raise StoreError(f"{path}: {reason}") from None
     return Saved(model, metadata, str(description["regard"]))
-
-
-def _layout() -> Any:
-    # It comes with sklearn, which takes its time: only where a model is saved or made.
-    return import_module("regard.estimators.layout")
 
 
 def _resolve(kind: str) -> Any:

@@ -10,13 +10,11 @@ import json
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import regard
+from regard.core.arrays import Array
 from regard.data.files import PathLike, atomic_write, check_output
 from regard.store.models import KINDS
-
-Array = NDArray[Any]
 
 __all__ = ["ExportError", "export_onnx"]
 

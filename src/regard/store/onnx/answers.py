@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from regard.bandwidth.scaling import Scaling
+from regard.core.arrays import Array
 from regard.core.scores import Nearest, Radial
 from regard.model.smoother import FARTHEST, Embedded, Head, Scaled, Smoother, Transform
 from regard.pooling.local import centre_and_scale
 from regard.store.onnx.graph import Value, joined
 from regard.store.onnx.lines import lines
 from regard.store.onnx.looks import Looks, added, radial_looks, score_looks
-
-Array = NDArray[Any]
 
 
 class Answer(NamedTuple):

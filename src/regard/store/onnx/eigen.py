@@ -9,14 +9,10 @@ and a sweep of d − 1 rounds, d if odd, lets everybody meet. Every sweep square
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.store.onnx.graph import Graph, Value
-
-Array = NDArray[Any]
 
 SWEEPS = 12
 

@@ -17,12 +17,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 import regard
-
-Array = NDArray[Any]
 
 # Read by every onnxruntime since 1.14 (2023).
 OPSET, IR_VERSION = 18, 8

@@ -5,17 +5,13 @@ Moments are taken around the mean of what is looked at, seen from the nearest ke
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.lines import NO_DIRECTION, NO_SPREAD, NO_SPREAD_NEXT_TO_A_RIDGE
 from regard.store.onnx.eigen import eigen
 from regard.store.onnx.graph import Value, joined
 from regard.store.onnx.looks import Looks
-
-Array = NDArray[Any]
 
 
 def lines(query: Value, key: Array, columns: Array, looks: Looks, w: Array, ridge: float) -> tuple[Value, Value]:

@@ -11,15 +11,13 @@ overflows, and nothing is rounded by it.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.scores import Additive, DotProduct, Radial, Score, power_and_stretch
 from regard.store.onnx.graph import Value
-
-Array = NDArray[Any]
 
 # Units go by 2^STEP, from 2^−LAST to 2^LAST; no box of keys is wider than 2^WIDE units.
 STEP, LAST, WIDE = 16, 1008, 330

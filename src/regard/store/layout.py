@@ -34,122 +34,114 @@ DTYPES = {
     "any": r".*",
 }
 
-ROWS = {
-    "n_features_in_": Held(PLAIN),
-    "feature_names_in_": Held("name", "columns"),
-    "key_": Held("key", "rows features"),
-    "sample_weight_": Held("weight", "rows"),
-    "arrival_": Held(TUPLE, "2"),
-    "arrival_[0]": Held("int64", "rows"),
-    "arrival_[1]": Held(PLAIN),
-    "loo_score_": Held(PLAIN),
-    "shelves_.key": Held("key", "shelved features"),
-    "shelves_.sample_weight": Held("weight", "shelved"),
-    "shelves_.shelves.keys": Held("int64", "shelves"),
-    "shelves_.shelves.low": Held("key", "shelves features"),
-    "shelves_.shelves.high": Held("key", "shelves features"),
-    "shelves_.shelves.lightest": Held("float64", "shelves"),
-    "shelves_.shelves.heaviest": Held("float64", "shelves"),
-}
-NUMBERS = {
-    "value_": Held("key", "rows *outputs"),
-    "loo_predictions_": Held("float64", "rows *outputs"),
-    "residuals_": Held("float64", "rows *outputs"),
-    "standardised_residuals_": Held("float64", "rows *outputs"),
-    "spread_": Held(TUPLE, "2"),
-    "spread_[]": Held(PLAIN),
-    "search_.answer": Held("float64", "answered answers"),
-    "shelves_.value": Held("key", "shelved *outputs"),
-}
-CLASSES = {
-    "value_": Held("int64", "rows"),
-    "classes_": Held("any labels", "classes"),
-    "classes_given_": Held(PLAIN),
-    "loo_predictions_": Held("float64", "rows classes"),
-    "left_out_probabilities_": Held("float64", "rows classes"),
-    "calibration_": Held(TUPLE, "2"),
-    "calibration_[]": Held(PLAIN),
-    "search_.answer": Held("float64", "answered classes"),
-    "shelves_.value": Held("int64", "shelved"),
-}
+
+def _held(table: Mapping[str, str]) -> dict[str, Held]:
+    """What is held under each name, from "dtype, axes" → names."""
+    return {name: Held(*held.split(", ")) for held, names in table.items() for name in names.split()}
+
+
+ROWS = _held(
+    {
+        PLAIN: "n_features_in_ arrival_[1] loo_score_",
+        "name, columns": "feature_names_in_",
+        "key, rows features": "key_",
+        "weight, rows": "sample_weight_",
+        "tuple, 2": "arrival_",
+        "int64, rows": "arrival_[0]",
+        "key, shelved features": "shelves_.key",
+        "weight, shelved": "shelves_.sample_weight",
+        "int64, shelves": "shelves_.shelves.keys",
+        "key, shelves features": "shelves_.shelves.low shelves_.shelves.high",
+        "float64, shelves": "shelves_.shelves.lightest shelves_.shelves.heaviest",
+    }
+)
+NUMBERS = ROWS | _held(
+    {
+        "key, rows *outputs": "value_",
+        "float64, rows *outputs": "loo_predictions_ residuals_ standardised_residuals_",
+        "tuple, 2": "spread_",
+        PLAIN: "spread_[]",
+        "float64, answered answers": "search_.answer",
+        "key, shelved *outputs": "shelves_.value",
+    }
+)
+CLASSES = ROWS | _held(
+    {
+        "int64, rows": "value_",
+        "any labels, classes": "classes_",
+        PLAIN: "classes_given_ calibration_[]",
+        "float64, rows classes": "loo_predictions_ left_out_probabilities_",
+        "tuple, 2": "calibration_",
+        "float64, answered classes": "search_.answer",
+        "int64, shelved": "shelves_.value",
+    }
+)
 # One w for all features, one to a feature or a matrix, and one to a column of a mixed table.
-ONE = {
-    "w_": Held(PLAIN),
-    "bandwidth_": Held("float64", "features"),
-    "search_.w": Held("float64"),
-    "search_.smoothed_out": Held("bool", "features"),
-}
-EACH = ONE | {"w_": Held("float64", "features *rank"), "search_.w": Held("float64", "features *rank")}
-MIXED = {
-    "w_": Held("float64", "features"),
-    "bandwidth_": Held("float64", "columns"),
-    "search_.w": Held("float64", "parts"),
-    "search_.smoothed_out": Held("bool", "parts"),
-}
-KERNEL = {
-    "parameters.bandwidth": Held("bandwidth", "*bandwidth"),
-    "ridge_": Held(PLAIN),
-    "neighbours_": Held(PLAIN),
-    "search_.path": Held("float64", "evaluations"),
-    "search_.places": Held("float64", "evaluations places"),
-    "search_.tried": Held("int64", "evaluations"),
-}
-HEADS = {
-    "heads_": Held(TUPLE, "heads"),
-    "heads_[].weight": Held(PLAIN),
-    "heads_[].share": Held("float64", "features"),
-    "heads_[].w": Held("float64", "features *rank[]"),
-    "heads_[].ridge": Held(PLAIN),
-    "scaling_.knots": Held(TUPLE, "features"),
-    "scaling_.standard": Held(TUPLE, "features"),
-    "scaling_.ranks": Held(TUPLE, "features"),
-    "scaling_.knots[]": Held("float64", "knots[]"),
-    "scaling_.standard[]": Held("float64", "knots[]"),
-    "scaling_.ranks[]": Held("float64", "knots[]"),
-    "search_.path": Held("float64", "evaluations"),
-}
-SCORE = {
-    "mean_": Held("float64", "features"),
-    "scale_": Held("float64", "features"),
-    "embedding_": Held("float64", "rows embedded"),
-    "n_iter_": Held(PLAIN),
-    "history_.loss": Held("float64", "epochs"),
-    "history_.validation": Held("float64", "epochs"),
-    "w_": Held("float64", "features"),
-    "bandwidth_": Held("float64", "features"),
-    "parameters_.score.log_w": Held("float32", "embedded"),
-    "parameters_.score.W": Held("float32", "embedded embedded"),
-    "parameters_.score.W_q.weight": Held("float32", "hidden embedded"),
-    "parameters_.score.W_k.weight": Held("float32", "hidden embedded"),
-    "parameters_.score.w_v.weight": Held("float32", "1 hidden"),
-}
-MLP = {
-    "parameters_.embed.net.0.weight": Held("float32", "units features"),
-    "parameters_.embed.net.0.bias": Held("float32", "units"),
-    "parameters_.embed.net.2.weight": Held("float32", "units units"),
-    "parameters_.embed.net.2.bias": Held("float32", "units"),
-    "parameters_.embed.net.4.weight": Held("float32", "added units"),
-    "parameters_.embed.net.4.bias": Held("float32", "added"),
-}
-HELD = {
-    "AttentionRegressor": ROWS | NUMBERS | SCORE,
-    "AveragePoolingRegressor": ROWS | NUMBERS,
-    "KernelClassifier": ROWS | CLASSES | HEADS,
-    "KernelRegressor": ROWS | NUMBERS | HEADS,
-    "LocalLinearRegressor": ROWS | NUMBERS | KERNEL,
-    "NadarayaWatsonClassifier": ROWS | CLASSES | KERNEL,
-    "NadarayaWatsonRegressor": ROWS | NUMBERS | KERNEL,
-    "NearestKeyRegressor": ROWS | NUMBERS,
-}
-# Without these a model cannot answer.
+ONE = _held(
+    {PLAIN: "w_", "float64, features": "bandwidth_", "float64": "search_.w", "bool, features": "search_.smoothed_out"}
+)
+EACH = ONE | _held({"float64, features *rank": "w_ search_.w"})
+MIXED = _held(
+    {
+        "float64, features": "w_",
+        "float64, columns": "bandwidth_",
+        "float64, parts": "search_.w",
+        "bool, parts": "search_.smoothed_out",
+    }
+)
+KERNEL = _held(
+    {
+        "bandwidth, *bandwidth": "parameters.bandwidth",
+        PLAIN: "ridge_ neighbours_",
+        "float64, evaluations": "search_.path",
+        "float64, evaluations places": "search_.places",
+        "int64, evaluations": "search_.tried",
+    }
+)
+HEADS = _held(
+    {
+        "tuple, heads": "heads_",
+        PLAIN: "heads_[].weight heads_[].ridge",
+        "float64, features": "heads_[].share",
+        "float64, features *rank[]": "heads_[].w",
+        "tuple, features": "scaling_.knots scaling_.standard scaling_.ranks",
+        "float64, knots[]": "scaling_.knots[] scaling_.standard[] scaling_.ranks[]",
+        "float64, evaluations": "search_.path",
+    }
+)
+SCORE = _held(
+    {
+        "float64, features": "mean_ scale_ w_ bandwidth_",
+        "float64, rows embedded": "embedding_",
+        PLAIN: "n_iter_",
+        "float64, epochs": "history_.loss history_.validation",
+        "float32, embedded": "parameters_.score.log_w",
+        "float32, embedded embedded": "parameters_.score.W",
+        "float32, hidden embedded": "parameters_.score.W_q.weight parameters_.score.W_k.weight",
+        "float32, 1 hidden": "parameters_.score.w_v.weight",
+    }
+)
+MLP = _held(
+    {
+        "float32, units features": "parameters_.embed.net.0.weight",
+        "float32, units": "parameters_.embed.net.0.bias parameters_.embed.net.2.bias",
+        "float32, units units": "parameters_.embed.net.2.weight",
+        "float32, added units": "parameters_.embed.net.4.weight",
+        "float32, added": "parameters_.embed.net.4.bias",
+    }
+)
+# What a model of each kind may hold, and without what it cannot answer; only these classes of ``regard`` are ever made
+# from a file.
 NEEDED = ("n_features_in_", "key_", "value_", "sample_weight_")
-NEEDED_TOO = {
-    "AttentionRegressor": ("mean_", "scale_", "embedding_", "parameters_"),
-    "KernelClassifier": ("classes_", "heads_", "scaling_"),
-    "KernelRegressor": ("heads_", "scaling_"),
-    "LocalLinearRegressor": ("w_", "ridge_"),
-    "NadarayaWatsonClassifier": ("classes_", "w_"),
-    "NadarayaWatsonRegressor": ("w_",),
+KINDS = {
+    "AttentionRegressor": (NUMBERS | SCORE, (*NEEDED, "mean_", "scale_", "embedding_", "parameters_")),
+    "AveragePoolingRegressor": (NUMBERS, NEEDED),
+    "KernelClassifier": (CLASSES | HEADS, (*NEEDED, "classes_", "heads_", "scaling_")),
+    "KernelRegressor": (NUMBERS | HEADS, (*NEEDED, "heads_", "scaling_")),
+    "LocalLinearRegressor": (NUMBERS | KERNEL, (*NEEDED, "w_", "ridge_")),
+    "NadarayaWatsonClassifier": (CLASSES | KERNEL, (*NEEDED, "classes_", "w_")),
+    "NadarayaWatsonRegressor": (NUMBERS | KERNEL, (*NEEDED, "w_")),
+    "NearestKeyRegressor": (NUMBERS, NEEDED),
 }
 # These may be None.
 OPTIONAL = ("sample_weight_", "shelves_.sample_weight", "history_.validation")
@@ -166,7 +158,7 @@ def sizes_of(
 
     Raises ValueError that names the array which does not.
     """
-    missing = [name for name in (*NEEDED, *NEEDED_TOO.get(kind, ())) if name not in fitted]
+    missing = [name for name in KINDS[kind][1] if name not in fitted]
     if missing:
         raise ValueError(f"{missing[0]} is missing, and a {kind} needs it")
     table, known = _table(kind, parameters, fitted), _known(fitted)
@@ -255,8 +247,8 @@ class _Wanted(NamedTuple):
 
 
 def _table(kind: str, parameters: Mapping[str, Any], fitted: Mapping[str, Any]) -> dict[str, Held]:
-    table = HELD[kind]
-    if "w_" in NEEDED_TOO.get(kind, ()):
+    table, needed = KINDS[kind]
+    if "w_" in needed:
         table |= MIXED if "coding_" in fitted else EACH if isinstance(fitted["w_"], np.ndarray) else ONE
         # One number where one was given for all, whatever has become of w.
         one = not isinstance(fitted.get("bandwidth_"), np.ndarray)
