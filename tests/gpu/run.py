@@ -218,12 +218,13 @@ def heading(commit: str) -> list[str]:
 @contextmanager
 def interpreter() -> Iterator[None]:
     """Tensors on a CPU go to the Triton programs, as in tests/fused/conftest.py."""
+    import regard.tensors.route
+
     import regard.engines.gpu.fused
     import regard.engines.gpu.told
     import regard.tensors
     import regard.tensors.layer
     import regard.tensors.ops
-    import regard.tensors.route
 
     regard.tensors.SMALL = -1
     for module in (regard.tensors.layer, regard.tensors.ops, regard.tensors.route):
