@@ -102,15 +102,13 @@ def explain_tensors(
 ) -> Plan:
     """How ``pool_tensors`` computes this, and why. *Cost*: that of checking the numbers; nothing is pooled."""
     given = checked(query, key, value, score, mask, None, None, exclude, sample_weight, look=True)
-    way, members = planner.choose(given, score), []
-    if way in ("compiled", "products"):
-        flat = laid(given)
-        q, k, w, code = canonical(flat.query, flat.key, score)
-        if way == "compiled":
-            sides = (part.detach() for part in (q, k, flat.value, w))
-            members = ops.plans(*sides, code, *flat.who[:6])
-        elif code != DOT and not planner.loses_little(q, k, w):
-            way = "fused"
+    way, members, flat = planner.choose(given, score), [], laid(given)
+    require_finite(flat)
+    q, k, w, code = (part.detach() if isinstance(part, Tensor) else part for part in canonical(*flat[:2], score))
+    if way == "compiled":
+        members = ops.plans(q, k, flat.value.detach(), w, code, *flat.who[:6])
+    elif way == "products" and code != DOT and not planner.loses_little(q, k, w):
+        way = "fused"
     return planner.explained(given, score, way, members)
 
 
@@ -165,8 +163,7 @@ def _apart(flat: Laid, form: Form, outside: Tensor, given: Inputs) -> tuple[Tens
     each = given.batch.numel() * k.shape[1]  # pairs of a query
     found = []
     if len(near):
-        single, biased = q.dtype == torch.float32, flat.who.bias is not None
-        way = planner.of_rows(q, code, each * len(near), q.shape[2], columns, single=single, biased=biased)
+        way = planner.of_rows(given, code, q.shape[2], given.batch.numel() * len(near))
         found.append(_run(way, flat.take(near), (q[:, near], k, w, code), given))
     size = max(1, planner.SMALL["cuda"] // max(1, each * max(k.shape[2], columns)))
     found += [plain(q[:, rows], k, flat.value, w, code, flat.take(rows).who) for rows in torch.split(away, size)]

@@ -24,6 +24,7 @@ each other are answered by dense.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -104,23 +105,24 @@ def choose(given: Inputs, score: Score) -> str:
             return attention
         if _is_layer(given, score, code, width, pairs):
             return "layer"
-    single = all(part.dtype != torch.float64 for part in given[:3])
-    biased = given.bias is not None or (given.mask is not None and given.mask.dtype != torch.bool)
-    return of_rows(query, code, pairs, width, given.value.shape[-1], single=single, biased=biased)
+    return of_rows(given, code, width, given.batch.numel() * query.shape[-2])
 
 
-def of_rows(like: Tensor, code: int, pairs: int, width: int, columns: int, *, single: bool, biased: bool) -> str:
-    """The way of rows that are laid out: dense, compiled, products or fused; ``single``: computed in float32."""
-    if not pairs or pairs * max(width, columns) <= SMALL["cuda" if like.is_cuda else "cpu"]:
+def of_rows(given: Inputs, code: int, width: int, queries: int) -> str:
+    """The way of so many queries, those of all members of the batch together, once rows are laid out."""
+    pairs, columns = queries * given.key.shape[-2], given.value.shape[-1]
+    if not pairs or pairs * max(width, columns) <= SMALL["cuda" if given.query.is_cuda else "cpu"]:
         return "dense"
-    if not on_programs(like):
+    if not on_programs(given.query):
         return "compiled"
-    if single and columns <= PRODUCTS_WIDTH and width <= PRODUCTS_WIDTH:
-        if code == DOT and max(width, columns) >= DOT_WIDTH:
-            return "products"
-        if code == GAUSSIAN and width >= GAUSSIAN_WIDTH and not biased and pairs * width >= PRODUCTS_WORK:
-            return "products" if can_branch(like) else "fused"
-    return "fused"
+    double = any(part.dtype == torch.float64 for part in given[:3])
+    if double or max(width, columns) > PRODUCTS_WIDTH:
+        return "fused"
+    if code == DOT:
+        return "products" if max(width, columns) >= DOT_WIDTH else "fused"
+    biased = given.bias is not None or (given.mask is not None and given.mask.dtype != torch.bool)
+    wide = code == GAUSSIAN and width >= GAUSSIAN_WIDTH and pairs * width >= PRODUCTS_WORK
+    return "products" if wide and not biased and can_branch(given.query) else "fused"
 
 
 def loses_little(query: Tensor, key: Tensor, w: Tensor) -> bool:
@@ -200,8 +202,16 @@ def explained(given: Inputs, score: Score, way: str, members: list[Plan]) -> Pla
     )
     if way == "compiled":
         # Members of a batch have the same sizes, but may differ in span, and so in engine.
-        kinds = {one.steps[0].engine: one for one in reversed(members)}
-        return Plan(sketch, tuple(step for one in kinds.values() for step in one.steps), members[0].candidates)
+        kinds: dict[str, list[Plan]] = {}
+        for one in members:
+            kinds.setdefault(one.steps[0].engine, []).append(one)
+        counted = [f" ({len(same)} of the {len(members)} in the batch)" for same in kinds.values()]
+        steps = tuple(
+            replace(step, reason=step.reason + (count if len(kinds) > 1 else ""))
+            for same, count in zip(kinds.values(), counted, strict=True)
+            for step in same[0].steps
+        )
+        return Plan(sketch, steps, members[0].candidates)
     reason = REASONS[way].format(numbers=pairs * max(width, P), pairs=pairs, width=width)
     ways = [(way, reason), ("dense", FAR)] if may_be_far(code, way) else [(way, reason)]
     return Plan(sketch, tuple(Step(name, score, Q, K, K, 0, why) for name, why in ways))
