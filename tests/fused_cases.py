@@ -7,7 +7,10 @@ from typing import Any, NamedTuple
 import torch
 
 from regard.scores import RADIAL, Additive, DotProduct, Gaussian
-from regard.tensors import _canonical, checked, fused_pool, plain
+from regard.tensors import fused_pool
+from regard.tensors.forms import canonical
+from regard.tensors.inputs import checked, laid
+from regard.tensors.plain import plain
 
 Tensor = torch.Tensor
 
@@ -84,9 +87,9 @@ def answer(it: Case, dtype: Any, pool: Any = fused_pool) -> list[Tensor]:
 def plain_pool(query: Tensor, key: Tensor, value: Tensor, score: Any, **options: Any) -> tuple[Tensor, Tensor]:
     """The same in plain torch, at the same precision."""
     names = ("mask", "valid_lens", "bias", "exclude", "sample_weight")
-    given = checked(query, key, value, score, *(options.get(name) for name in names))
-    q, k, w, code = _canonical(given.query, given.key, score)
-    output, logsumexp = plain(q, k, given.value, w, code, *given.who)
+    given = laid(checked(query, key, value, score, *(options.get(name) for name in names)))
+    q, k, w, code = canonical(given.query, given.key, score)
+    output, logsumexp = plain(q, k, given.value, w, code, given.who)
     if given.log_heaviest is not None:
         logsumexp = logsumexp + given.log_heaviest.to(logsumexp.dtype)
     return output.to(query.dtype), logsumexp

@@ -52,7 +52,8 @@ def calls() -> dict[str, Any]:
     every = Who(
         mask=torch.ones(1, N, N, dtype=torch.bool),
         lens=torch.full((1, N), 5),
-        labels=(labels, labels),
+        query_labels=labels,
+        key_labels=labels,
         log_weight=torch.zeros(1, N, dtype=torch.float64),
     )
     wanted = frozenset({"query", "key", "value", "w"})

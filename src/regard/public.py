@@ -58,15 +58,7 @@ def pool(
     """
     options: dict[str, Any] = {"mask": mask, "sample_weight": sample_weight, "exclude": exclude}
     if is_tensor(query):
-        if engine not in ("auto", "fused"):
-            raise ValueError(
-                f"tensors are pooled by the fused programs: engine must be 'auto' or 'fused', got {engine!r}"
-            )
-        # It comes with torch.
-        from regard.tensors import pool_tensors
-
-        tensors: Any = pool_tensors(query, key, value, score, **options)  # type: ignore[arg-type]
-        return Pooled(*tensors)
+        return Pooled(*_tensors(engine).pool_tensors(query, key, value, score, **options))
     options |= {"engine": engine, "tol": tol}
     if is_chunked(query) or is_chunked(key) or is_chunked(value):
         # It comes with dask.
@@ -90,7 +82,8 @@ def explain_plan(
 ) -> Plan | ChunkedPlan:
     """How ``pool`` would compute this, and why; print it to read it. Takes pool's arguments.
 
-    Of dask arrays: how many pairs of chunks are looked at, what moves between workers, and the time expected.
+    Of tensors: the way that will be taken, and on a CPU, where engines compute them, the engines' own plan. Of dask
+    arrays: how many pairs of chunks are looked at, what moves between workers, and the time expected.
 
     >>> from regard.scores import Gaussian
     >>> print(explain_plan([0.0], [-1.0, 1.0], [2.0, 4.0], Gaussian()))  # doctest: +ELLIPSIS
@@ -98,9 +91,21 @@ def explain_plan(
       1. reference, Gaussian: 2 pairs are few enough for plain numpy; ...
     """
     options: dict[str, Any] = {"mask": mask, "sample_weight": sample_weight, "exclude": exclude}
+    if is_tensor(query):
+        plan: Plan = _tensors(engine).explain_tensors(query, key, value, score, **options)
+        return plan
     options |= {"engine": engine, "tol": tol}
     if is_chunked(query) or is_chunked(key) or is_chunked(value):
         from regard.cluster import explain_chunks
 
         return explain_chunks(query, key, value, score, **options)
     return functions.explain_plan(query, key, value, score, **options)
+
+
+def _tensors(engine: str) -> Any:
+    """``regard.tensors``, which comes with torch, for an engine that takes tensors."""
+    if engine not in ("auto", "fused"):
+        raise ValueError(f"tensors are pooled by the fused programs: engine must be 'auto' or 'fused', got {engine!r}")
+    from regard import tensors
+
+    return tensors

@@ -29,21 +29,19 @@ def _steady():
 @pytest.fixture
 def programs(monkeypatch, interpreted):
     """Tensors on a CPU go to the Triton programs for laid-out rows, however few they are."""
-    import regard.tensors
-    import regard.tensors.ops
-    import regard.tensors.route
+    from regard.tensors import planner
 
-    monkeypatch.setattr(regard.tensors, "SMALL", -1)
-    monkeypatch.setattr(regard.tensors.ops, "on_programs", lambda query: True)
-    monkeypatch.setattr(regard.tensors.route, "on_programs", lambda query: True)
+    monkeypatch.setitem(planner.SMALL, "cpu", -1)
+    monkeypatch.setattr(planner, "on_programs", lambda query: True)
+    monkeypatch.setattr(planner, "LAYER_WORK", 0)
 
 
 @pytest.fixture
 def layers(monkeypatch, interpreted):
     """Tensors on a CPU go to the Triton programs for problems of a layer's size, where those take them."""
-    import regard.tensors.layer
+    from regard.tensors import planner
 
-    monkeypatch.setattr(regard.tensors.layer, "on_programs", lambda query: True)
+    monkeypatch.setattr(planner, "on_programs", lambda query: True)
 
 
 @pytest.fixture
@@ -64,6 +62,6 @@ def interpreted(monkeypatch):
 @pytest.fixture
 def compiled(monkeypatch):
     """Tensors on a CPU go to the compiled programs of the tiled engine, however few they are."""
-    import regard.tensors
+    from regard.tensors import planner
 
-    monkeypatch.setattr(regard.tensors, "SMALL", -1)
+    monkeypatch.setitem(planner.SMALL, "cpu", -1)

@@ -73,9 +73,9 @@ def test_ragged_shapes(Q, K, P, d, score, programs):
     ("score", "d", "P"), [("gaussian", 9, 1), ("gaussian-feature", 20, 5), ("dot", 20, 1), ("dot", 3, 17)]
 )
 def test_matrix_products(score, d, P, option, programs, monkeypatch):
-    import regard.tensors.route
+    from regard.tensors import planner
 
-    monkeypatch.setattr(regard.tensors.route, "MANY_PAIRS", 0)
+    monkeypatch.setattr(planner, "PRODUCTS_WORK", 0)
     it = case(score, option, torch.float32, B=1, d=d, P=P)
     it.leaves[0].mul_(0.4), it.leaves[1].mul_(0.4)
     truth, rough = answer(it, torch.float64, plain_pool), answer(it, torch.float32, plain_pool)
@@ -83,20 +83,22 @@ def test_matrix_products(score, d, P, option, programs, monkeypatch):
 
 
 def test_products_are_not_taken_where_they_lose(programs, monkeypatch):
-    import regard.tensors.route as route
+    from regard.engines.gpu.lay import GAUSSIAN
+    from regard.engines.gpu.products import GAUSSIAN_ROWS
+    from regard.tensors import ops, planner
 
     taken = []
-    monkeypatch.setattr(route, "MANY_PAIRS", 0)
-    real = route.pool_op
+    monkeypatch.setattr(planner, "PRODUCTS_WORK", 0)
+    real = ops.pool_op
     monkeypatch.setattr(
-        route, "pool_op", lambda q, k, v, w, code, *who: taken.append(code) or real(q, k, v, w, code, *who)
+        ops, "pool_op", lambda q, k, v, w, code, *who: taken.append(code) or real(q, k, v, w, code, *who)
     )
     for scale in (0.3, 30.0):
         it = case("gaussian", "plain", torch.float32, B=1, Q=4, K=5, d=8)
         it.leaves[0].mul_(scale), it.leaves[1].mul_(scale)
         truth, rough = answer(it, torch.float64, plain_pool), answer(it, torch.float32, plain_pool)
         assert max(excess(answer(it, torch.float32), truth, rough, torch.float32)) <= TWO_BITS
-    assert taken == [route.GAUSSIAN_ROWS, route.GAUSSIAN]
+    assert taken == [GAUSSIAN_ROWS, GAUSSIAN]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

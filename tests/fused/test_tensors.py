@@ -127,7 +127,7 @@ ERRORS = [
     (
         lambda: fused_pool(QUERY, KEY, VALUE, Gaussian(), valid_lens=torch.tensor([1, 2, 3])),
         ValueError,
-        "must have shape",
+        "must have the shape",
     ),
     (lambda: fused_pool(QUERY, KEY, VALUE, Gaussian(), sample_weight=-torch.ones(4)), ValueError, "not negative"),
     (lambda: fused_pool(QUERY, KEY, VALUE, Gaussian(), sample_weight=torch.zeros(4)), ValueError, "zero for every key"),

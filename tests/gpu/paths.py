@@ -12,7 +12,10 @@ import regard
 import regard.tensors as tensors
 from gpu.cases import Case
 from gpu.problems import Answer, Problem, oracle, problem_of, score_of, wanted
-from regard.tensors import flash, layer, route
+from regard.tensors import layer, ops, planner
+from regard.tensors.flash import flash_pool
+from regard.tensors.forms import canonical
+from regard.tensors.inputs import checked, laid
 
 Tensor = torch.Tensor
 # Errors may be so many times those of plain torch at the same precision, forward and backward, and so many roundings.
@@ -122,7 +125,7 @@ def recorded() -> Iterator[list[str]]:
         16: "gaussian rows",
         17: "dot rows",
     }
-    pool_op, attend, plain_ = route.pool_op, layer.attend, tensors.plain
+    pool_op, attend, plain_ = ops.pool_op, layer.attend, tensors.plain
 
     def by_operator(*given: Any) -> Any:
         ran.append(f"programs ({codes.get(given[4], 'compact')})")
@@ -136,49 +139,57 @@ def recorded() -> Iterator[list[str]]:
         ran.append("plain")
         return plain_(*given)
 
-    route.pool_op, layer.attend, tensors.plain = by_operator, by_layer, by_plain
+    ops.pool_op, layer.attend, tensors.plain = by_operator, by_layer, by_plain
     try:
         yield ran
     finally:
-        route.pool_op, layer.attend, tensors.plain = pool_op, attend, plain_
+        ops.pool_op, layer.attend, tensors.plain = pool_op, attend, plain_
 
 
 def _given(query: Tensor, key: Tensor, value: Tensor, score: Any, options: dict[str, Any]) -> Any:
     names = ("mask", "valid_lens", "bias", "exclude", "sample_weight")
-    given = tensors.checked(query, key, value, score, *(options.get(name) for name in names))
-    return given, tensors._canonical(given.query, given.key, score)
+    return checked(query, key, value, score, *(options.get(name) for name in names))
 
 
-def _programs(query: Tensor, key: Tensor, value: Tensor, score: Any, options: dict[str, Any]) -> tuple[Tensor, Tensor]:
-    given, (q, k, w, code) = _given(query, key, value, score, options)
-    return tensors._shaped(*route.run(q, k, w, code, given, query.dtype), given, query, value)
+def _by(way: str, given: Any, score: Any) -> tuple[Tensor, Tensor]:
+    """Rows that are laid out, by a way that the planner need not choose."""
+    flat = laid(given)
+    form = canonical(flat.query, flat.key, score)
+    return tensors._reshaped(*tensors._run(way, flat, form, given), flat, given)
+
+
+def _programs(*given: Any, products_work: int = planner.PRODUCTS_WORK) -> tuple[Tensor, Tensor]:
+    it, score = _given(*given), given[3]
+    code, width = planner.kind_of(score, it.query.shape[-1])
+    before = planner.SMALL, planner.PRODUCTS_WORK
+    planner.SMALL, planner.PRODUCTS_WORK = dict.fromkeys(planner.SMALL, -1), products_work
+    try:
+        return _by(planner.of_rows(it, code, width, it.batch.numel() * it.query.shape[-2]), it, score)
+    finally:
+        planner.SMALL, planner.PRODUCTS_WORK = before
 
 
 def _products(*given: Any) -> tuple[Tensor, Tensor]:
-    before, route.MANY_PAIRS = route.MANY_PAIRS, 0
-    try:
-        return _programs(*given)
-    finally:
-        route.MANY_PAIRS = before
+    return _programs(*given, products_work=0)
 
 
-def _plain(query: Tensor, key: Tensor, value: Tensor, score: Any, options: dict[str, Any]) -> tuple[Tensor, Tensor]:
-    given, (q, k, w, code) = _given(query, key, value, score, options)
-    return tensors._shaped(*tensors.plain(q, k, given.value, w, code, *given.who), given, query, value)
+def _plain(*given: Any) -> tuple[Tensor, Tensor]:
+    return _by("dense", _given(*given), given[3])
 
 
-def _layer(query: Tensor, key: Tensor, value: Tensor, score: Any, options: dict[str, Any]) -> tuple[Tensor, Tensor]:
-    found = layer.layer_pool(query, key, value, score, options.get("mask"), options.get("valid_lens"))
-    if found is None:
+def _layer(*given: Any) -> tuple[Tensor, Tensor]:
+    it = _given(*given)
+    if planner.choose(it, given[3]) != "layer":
         raise Declined
-    return found
+    return layer.layer_pool(it, given[3])
 
 
-def _flash(query: Tensor, key: Tensor, value: Tensor, score: Any, options: dict[str, Any]) -> tuple[Tensor, Tensor]:
-    found = flash.flash_pool(query, key, value, float(score.w))
-    if found is None:
+def _flash(*given: Any) -> tuple[Tensor, Tensor]:
+    query, key, value, score, _ = given
+    way = planner.choose(_given(*given), score)
+    if way not in ("flash", "cudnn"):
         raise Declined
-    return found
+    return flash_pool(query, key, value, float(score.w), way)
 
 
 def _pool(query: Tensor, key: Tensor, value: Tensor, score: Any, options: dict[str, Any]) -> tuple[Tensor, Tensor]:

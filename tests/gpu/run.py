@@ -220,14 +220,10 @@ def interpreter() -> Iterator[None]:
     """Tensors on a CPU go to the Triton programs, as in tests/fused/conftest.py."""
     import regard.engines.gpu.fused
     import regard.engines.gpu.told
-    import regard.tensors
-    import regard.tensors.layer
-    import regard.tensors.ops
-    import regard.tensors.route
+    from regard.tensors import planner
 
-    regard.tensors.SMALL = -1
-    for module in (regard.tensors.layer, regard.tensors.ops, regard.tensors.route):
-        module.on_programs = lambda query: True
+    planner.SMALL["cpu"] = -1
+    planner.on_programs = lambda query: True
     for module in (regard.engines.gpu.fused, regard.engines.gpu.told):
         module.device = lambda: torch.device("cpu")
     import numpy

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import regard.nn.large
-import regard.tensors
 from modules import SCORES, every_score, inputs, masks
 from regard.nn import AttentionPooling, DotProductScore, GaussianScore, multi_head, sparsemax
+from regard.tensors import planner, pooled
 
 MASKS = masks(3, 5)
 
@@ -19,12 +19,12 @@ def calls(monkeypatch):
     seen = []
 
     def counted(*args, **options):
-        seen.append(args[3])
-        return regard.tensors.pool_tensors(*args, **options)
+        seen.append(args[1])
+        return pooled(*args, **options)
 
-    monkeypatch.setattr(regard.nn.large, "LARGE", 0)
-    monkeypatch.setattr(regard.nn.large, "pool_tensors", counted)
-    monkeypatch.setattr(regard.tensors, "SMALL", -1)
+    monkeypatch.setattr(planner, "LARGE_LAYER", 0)
+    monkeypatch.setattr(regard.nn.large, "pooled", counted)
+    monkeypatch.setitem(planner.SMALL, "cpu", -1)
     return seen
 
 
@@ -45,7 +45,7 @@ def test_large_is_small(name, option, calls, monkeypatch):
     layer, given = AttentionPooling(SCORES[name](3)), inputs()
     large = answered(layer, given, MASKS[option])
     assert len(calls) == (name != "concatenated")
-    monkeypatch.setattr(regard.nn.large, "LARGE", 1 << 60)
+    monkeypatch.setattr(planner, "LARGE_LAYER", 1 << 60)
     for one, other in zip(large, answered(layer, given, MASKS[option]), strict=True):
         assert one.dtype == other.dtype
         torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-12)
@@ -66,7 +66,7 @@ def test_what_is_not_plain_softmax_stays(calls):
 
 
 def test_few_pairs_stay(monkeypatch):
-    monkeypatch.setattr(regard.nn.large, "pool_tensors", None)
+    monkeypatch.setattr(regard.nn.large, "pooled", None)
     AttentionPooling(GaussianScore())(*inputs())
     with pytest.raises(TypeError):
         AttentionPooling(GaussianScore())(

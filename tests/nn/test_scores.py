@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-import regard.nn.large
 from modules import inputs
 from regard import scores
 from regard.nn import (
@@ -18,6 +17,7 @@ from regard.nn import (
     GaussianScore,
     HardAttention,
 )
+from regard.tensors import planner
 
 D = 3
 W = np.random.default_rng(0).normal(size=(D, 2))
@@ -114,7 +114,7 @@ LIMITS = [
 )
 def test_31_the_limit_is_the_nearest_key(way, dtype, at, w, expected, monkeypatch):
     if way == "large":
-        monkeypatch.setattr(regard.nn.large, "LARGE", 0)
+        monkeypatch.setattr(planner, "LARGE_LAYER", 0)
     q, k = torch.tensor([[[at]]], dtype=dtype, requires_grad=True), torch.tensor([[[-1.0], [1.0]]], dtype=dtype)
     v = torch.tensor([[[2.0], [4.0]]], dtype=dtype, requires_grad=True)
     layer = AttentionPooling(GaussianScore(w, dtype=dtype))

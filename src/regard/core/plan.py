@@ -16,5 +16,5 @@ class Step:
     query_tile: int
     key_tile: int
     key_shard: int
-    threads: int
+    threads: int  # 0: torch or a GPU decides, on tiles too
     reason: str

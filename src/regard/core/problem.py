@@ -47,6 +47,8 @@ class Sketch:
     # How labels exclude more than each query's own row; "" where they do not
     others: str = ""
     lightest: float = 1.0  # the least sample weight beside the largest
+    batch: tuple[int, ...] = ()  # axes of tensors in front: so many problems of these sizes
+    device: str = ""  # where tensors lie
 
     @property
     def pairs(self) -> int:

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from regard.nn.additive import additive, projected
 from regard.nn.inputs import prepared
-from regard.nn.masks import Lengths
 from regard.nn.pooling import attend
 from regard.nn.scores import dot_product, gaussian
 from regard.nn.softmaxes import softmax
+from regard.tensors.inputs import Lengths
 
 
 class NWKernelRegression(nn.Module):

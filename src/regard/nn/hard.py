@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from regard.nn.baselines import LeaveOneOut
 from regard.nn.inputs import prepared, score_shape
 from regard.nn.looks import Look
-from regard.nn.masks import Lengths, masked_scores
+from regard.nn.masks import masked_scores
 from regard.nn.pooling import ScoreFunction
 from regard.nn.precision import full_precision, widened
+from regard.tensors.inputs import Lengths
 
 Estimator = Literal["reinforce", "straight_through", "gumbel", "marginal"]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from regard.nn.inputs import cleaned, score_shape, with_nan
-from regard.nn.masks import Lengths, allowed, combined, joined
+from regard.nn.masks import allowed, combined, joined
 from regard.nn.pooling import Attended, AttentionPooling
 from regard.nn.scores import at_least_one
+from regard.tensors.inputs import Lengths
 
 
 def multi_head(

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from regard.nn.masks import Lengths, allowed, combined
+from regard.nn.masks import allowed, combined
+from regard.tensors.inputs import LAYER, Lengths, batch_of
 
 
 class Spoilt(NamedTuple):
@@ -86,17 +87,4 @@ def _surely_finite(*tensors: Tensor) -> bool:
 
 def score_shape(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[int, ...]:
     """(…, Q, K), once the shapes fit together."""
-    for name, given, rows in (("queries", queries, "queries"), ("keys", keys, "keys"), ("values", values, "keys")):
-        if not isinstance(given, Tensor) or not given.is_floating_point():
-            kind = given.dtype if isinstance(given, Tensor) else type(given).__name__
-            raise TypeError(f"{name} must be a tensor of floats, got {kind}")
-        if given.ndim < 2:
-            raise ValueError(f"{name} must have shape (batch, {rows}, features), got {tuple(given.shape)}")
-    if keys.shape[-2] != values.shape[-2]:
-        raise ValueError(f"values have {values.shape[-2]} rows but there are {keys.shape[-2]} keys")
-    try:
-        batch = torch.broadcast_shapes(*(t.shape[:-2] for t in (queries, keys, values)))  # type: ignore[no-untyped-call]
-    except RuntimeError:
-        shapes = ", ".join(str(tuple(t.shape)) for t in (queries, keys, values))
-        raise ValueError(f"queries, keys and values must have the same batch, got shapes {shapes}") from None
-    return (*batch, queries.shape[-2], keys.shape[-2])
+    return (*batch_of(LAYER, queries, keys, values), queries.shape[-2], keys.shape[-2])

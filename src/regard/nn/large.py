@@ -12,10 +12,9 @@ from regard.nn.additive import AdditiveScore
 from regard.nn.inputs import Inputs
 from regard.nn.precision import full_precision, widened
 from regard.nn.scores import BilinearScore, DotProductScore, GaussianScore, fits, same_width
-from regard.tensors import pool_tensors
-
-# Numbers that plain torch would hold for the scores of all pairs, from which on the programs are faster: 64 MB.
-LARGE = 1 << 24
+from regard.tensors import planner, pooled
+from regard.tensors.inputs import LAYER, batch_of
+from regard.tensors.inputs import Inputs as Given
 
 
 def fused(score: Callable[[Tensor, Tensor], Tensor], inputs: Inputs) -> Tensor | None:
@@ -24,12 +23,13 @@ def fused(score: Callable[[Tensor, Tensor], Tensor], inputs: Inputs) -> Tensor |
     That is a score of another class, a small problem, or a mask that is learned.
     """
     known = _KNOWN.get(type(score))
-    learned_mask = inputs.mask is not None and inputs.mask.requires_grad
-    if known is None or learned_mask or _numbers(score, inputs) < LARGE:
+    if known is None or planner.layer_is_dense(_numbers(score, inputs), inputs.mask):
         return None
     with full_precision(inputs.queries.device):
         queries, keys, plain = known(score, inputs.queries, inputs.keys)
-        output, _ = pool_tensors(queries, keys, inputs.values, plain, mask=inputs.mask)
+        plain.check(queries.shape[-1], keys.shape[-1])
+        batch = batch_of(LAYER, queries, keys, inputs.values)
+        output, _ = pooled(Given(queries, keys, inputs.values, batch, inputs.mask), plain, look=True)
     return inputs.told(output)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-Lengths = Tensor | Sequence[int] | Sequence[Sequence[int]]
+from regard.tensors.inputs import LAYER, Lengths, lengths_of, mask_of
 
 
 def combined(
@@ -21,10 +21,15 @@ def combined(
 
     Raises TypeError or ValueError naming the argument, what was given and what is accepted.
     """
-    mask = None if attn_mask is None else _checked(attn_mask, shape)
+    look = not torch.compiler.is_compiling()
+    if attn_mask is not None:
+        if not isinstance(attn_mask, Tensor):
+            raise TypeError(f"attn_mask must be a tensor, got {type(attn_mask).__name__}")
+        attn_mask = mask_of(LAYER, LAYER.mask, attn_mask, shape, look)
     if valid_lens is None:
-        return mask
-    return joined(_within(valid_lens, shape, device), mask)
+        return attn_mask
+    ends = lengths_of(valid_lens, shape, device, look).unsqueeze(-1)
+    return joined(torch.arange(shape[-1], device=device) < ends, attn_mask)
 
 
 def joined(within: Tensor | None, mask: Tensor | None) -> Tensor | None:
@@ -67,53 +72,3 @@ def from_key_padding_mask(key_padding_mask: Tensor) -> Tensor:
         )
     kept = ~key_padding_mask if key_padding_mask.dtype == torch.bool else key_padding_mask
     return kept.unsqueeze(-2)
-
-
-def _checked(attn_mask: Tensor, shape: Sequence[int]) -> Tensor:
-    if not isinstance(attn_mask, Tensor):
-        raise TypeError(f"attn_mask must be a tensor, got {type(attn_mask).__name__}")
-    if attn_mask.dtype != torch.bool and not attn_mask.is_floating_point():
-        raise TypeError(
-            "attn_mask must be boolean (True = may attend) or floats to add to the scores, "
-            f"got dtype {attn_mask.dtype}; integers are refused because nn.MultiheadAttention inverts the meaning "
-            "(True = ignore): write mask.bool(), or from_key_padding_mask(mask.bool()) for a mask made for it"
-        )
-    if not _broadcasts(attn_mask.shape, shape):
-        raise ValueError(
-            f"attn_mask must broadcast to (…, queries, keys) = {tuple(shape)}, got {tuple(attn_mask.shape)}"
-        )
-    look = attn_mask.is_floating_point() and attn_mask.numel() and not torch.compiler.is_compiling()
-    # One number tells both: the largest of numbers with a NaN among them is NaN.
-    if look and not bool(attn_mask.detach().amax() < torch.inf):
-        raise ValueError("attn_mask of floats may hold −inf but neither NaN nor +inf")
-    return attn_mask
-
-
-def _within(valid_lens: Lengths, shape: Sequence[int], device: torch.device) -> Tensor:
-    """Boolean mask of the keys before each length, one length per batch entry or per query."""
-    lengths = torch.as_tensor(valid_lens, device=device)
-    if lengths.dtype == torch.bool or lengths.is_floating_point() or lengths.is_complex():
-        raise TypeError(f"valid_lens must be integers, got dtype {lengths.dtype}")
-    batch, keys = tuple(shape[:-2]), shape[-1]
-    per_query = lengths.ndim == len(shape) - 1
-    if not (
-        _broadcasts(lengths.shape, shape[:-1])
-        if per_query
-        else lengths.ndim == len(batch) and _broadcasts(lengths.shape, batch)
-    ):
-        raise ValueError(
-            f"valid_lens must have the shape {batch} of the batch or {tuple(shape[:-1])} of the queries, "
-            f"got {tuple(lengths.shape)}"
-        )
-    if lengths.numel() and not torch.compiler.is_compiling():
-        low, high = (int(end) for end in lengths.aminmax())
-        if low < 0 or high > keys:
-            raise ValueError(f"valid_lens must lie between 0 and the {keys} keys, got {low if low < 0 else high}")
-    ends = lengths.unsqueeze(-1) if per_query else lengths[..., None, None]
-    return torch.arange(keys, device=device) < ends
-
-
-def _broadcasts(given: Sequence[int], shape: Sequence[int]) -> bool:
-    return len(given) <= len(shape) and all(
-        n in (1, size) for n, size in zip(reversed(given), reversed(shape), strict=False)
-    )

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from regard.nn.inputs import Inputs, prepared
 from regard.nn.large import fused
-from regard.nn.masks import Lengths
 from regard.nn.precision import full_precision, widened
 from regard.nn.softmaxes import Normalise, normalised, softmax
+from regard.tensors.inputs import Lengths
 
 ScoreFunction = Callable[[Tensor, Tensor], Tensor]
 

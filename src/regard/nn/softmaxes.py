@@ -11,8 +11,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from regard.nn.masks import Lengths, combined, masked_scores
+from regard.nn.masks import combined, masked_scores
 from regard.nn.precision import widened
+from regard.tensors.inputs import Lengths
 
 Normalise = Callable[[Tensor], Tensor]
 

@@ -59,15 +59,20 @@ class Plan:
         ]
         values = "1 value column" if s.columns == 1 else f"{s.columns} value columns"
         lines = [
-            f"{s.queries:,} queries × {s.keys:,} keys in {s.width}-D, {values}, {s.dtype}, "
-            f"{type(s.score).__name__} score" + (f", with {', '.join(extras)}" if extras else "")
+            (f"a batch of {' × '.join(map(str, s.batch))}, each " if s.batch else "")
+            + f"{s.queries:,} queries × {s.keys:,} keys in {s.width}-D, {values}, {s.dtype}"
+            + (f" on {s.device}" if s.device else "")
+            + f", {type(s.score).__name__} score"
+            + (f", with {', '.join(extras)}" if extras else "")
         ]
         for number, step in enumerate(self.steps, 1):
             tile = f"tiles of {min(step.query_tile, s.queries):,} queries × {min(step.key_tile, s.keys):,} keys, "
             tile = "" if step.engine in ("sorted", "spectral") else tile
             threads = "1 thread" if step.threads == 1 else f"{step.threads} threads"
             threads = "on the workers of dask" if step.engine == "dask" else threads
-            lines.append(f"  {number}. {step.engine}, {type(step.score).__name__}: {step.reason}; {tile}{threads}")
+            # Torch and the programs of a GPU choose both for themselves.
+            how = f"; {tile}{threads}" if step.threads else ""
+            lines.append(f"  {number}. {step.engine}, {type(step.score).__name__}: {step.reason}{how}")
         for candidate in self.candidates:
             told = "does not apply" if candidate.seconds == inf else f"about {in_words(candidate.seconds)}"
             lines.append(f"     {candidate.engine}: {told}: {candidate.why}")

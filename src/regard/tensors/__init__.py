@@ -1,29 +1,28 @@
 """Attention pooling of torch tensors, with gradients: ``pool_tensors``, which ``regard.pool`` calls for tensors.
 
-f(q) = Σᵢ softmaxᵢ(score(q, kᵢ)) vᵢ without ever forming the (query, key) matrix: output, peak and mass are kept, tiles
-are computed again in the backward pass. Small problems are a few lines of plain torch instead.
+f(q) = Σᵢ softmaxᵢ(score(q, kᵢ)) vᵢ, checked by ``inputs``, decided by ``planner``, and computed by plain torch, torch's
+own attention, or programs that never form the (query, key) matrix: output, peak and mass are kept, tiles are computed
+again in the backward pass.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
-from regard.core.arrays import is_tensor
-from regard.core.scores import Additive, DotProduct, Radial, Score
-from regard.tensors.decay import can_branch, shifted
-from regard.tensors.inputs import Inputs, checked, require_finite
-from regard.tensors.plain import ADDITIVE, DOT, GAUSSIAN, LAPLACE, plain
+from regard.core.scores import Score
+from regard.engines.gpu.lay import ADDITIVE, ADDITIVE_ALONE, DOT
+from regard.engines.gpu.products import DOT_ROWS, GAUSSIAN_ROWS
+from regard.pooling.planner import Plan
+from regard.tensors import ops, planner
+from regard.tensors.flash import flash_pool
+from regard.tensors.forms import canonical, far
+from regard.tensors.inputs import Inputs, Laid, can_branch, checked, laid, require_finite
+from regard.tensors.layer import layer_pool
+from regard.tensors.plain import plain
 
 Tensor = torch.Tensor
 
-__all__ = ["fused_pool", "pool_tensors"]
-
-# Numbers in the scores' intermediate results up to which plain torch is faster than waking the programs: 4 MB and, on
-# a GPU, which wakes slower, 16 MB.
-SMALL = 1 << 20
-SMALL_ON_GPU = 1 << 22
+__all__ = ["explain_tensors", "fused_pool", "pool_tensors"]
 
 
 def fused_pool(
@@ -68,26 +67,8 @@ def fused_pool(
     >>> fused_pool(torch.tensor([[0.0]]), keys, values, Gaussian(w))[0].tolist()
     [[3.0]]
     """
-    options = (mask, valid_lens, bias, exclude, sample_weight)
-    if isinstance(score, DotProduct) and not is_tensor(score.w) and all(part is None for part in options):
-        from regard.tensors.flash import flash_pool
-
-        found = flash_pool(query, key, value, float(score.w))
-        if found is not None:
-            return found
-    if bias is None and exclude is None and sample_weight is None:
-        from regard.tensors.layer import layer_pool
-
-        found = layer_pool(query, key, value, score, mask, valid_lens)
-        if found is not None:
-            return found
-    from regard.tensors.ops import on_programs
-
-    given = checked(query, key, value, score, *options)
-    if not on_programs(query) and can_branch(query):
-        require_finite(given)
-    came_in = query.dtype if query.dtype == key.dtype == value.dtype else given.query.dtype
-    return _shaped(*_run(given, *_canonical(given.query, given.key, score), came_in), given, query, value)
+    given = checked(query, key, value, score, mask, valid_lens, bias, exclude, sample_weight)
+    return _shaped(*pooled(given, score, look=not planner.on_programs(query)), value)
 
 
 def pool_tensors(
@@ -105,90 +86,100 @@ def pool_tensors(
     What is not finite is an error as it is for arrays. Queries so far from the keys, or with so large a w, that the
     programs' scores would round to each other or overflow are answered in plain torch, block by block.
     """
-    from regard.tensors.ops import on_programs
+    given = checked(query, key, value, score, mask, None, None, exclude, sample_weight, look=True)
+    return _shaped(*pooled(given, score, look=True), value)
 
-    options = {"mask": mask, "exclude": exclude, "sample_weight": sample_weight}
-    if not (is_tensor(query) and on_programs(query) and can_branch(query)):
-        return fused_pool(query, key, value, score, **options)  # type: ignore[arg-type]
-    given = checked(query, key, value, score, mask, None, None, exclude, sample_weight)
-    require_finite(given)
-    q, k, w, code = _canonical(given.query, given.key, score)
-    far = _far(q.detach(), k.detach(), w.detach()) if code in (GAUSSIAN, LAPLACE) and k.shape[1] else None
-    if far is None or not bool(far.any()):
-        return fused_pool(query, key, value, score, **options)  # type: ignore[arg-type]
-    near, outside = (~far).nonzero()[:, 0], far.nonzero()[:, 0]
+
+def explain_tensors(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score: Score,
+    *,
+    mask: Tensor | None = None,
+    sample_weight: Tensor | None = None,
+    exclude: tuple[Tensor, Tensor] | None = None,
+) -> Plan:
+    """How ``pool_tensors`` computes this, and why. *Cost*: that of checking the numbers; nothing is pooled."""
+    given = checked(query, key, value, score, mask, None, None, exclude, sample_weight, look=True)
+    way, members, flat = planner.choose(given, score), [], laid(given)
+    require_finite(flat)
+    q, k, w, code = (part.detach() if isinstance(part, Tensor) else part for part in canonical(*flat[:2], score))
+    if way == "compiled":
+        members = ops.plans(q, k, flat.value.detach(), w, code, *flat.who[:6])
+    elif way == "products" and code != DOT and not planner.loses_little(q, k, w):
+        way = "fused"
+    return planner.explained(given, score, way, members)
+
+
+def pooled(given: Inputs, score: Score, *, look: bool) -> tuple[Tensor, Tensor]:
+    """output (…, Q, P) in the query's dtype and logsumexp (…, Q) of checked inputs, by the way the planner chooses.
+
+    ``look``: numbers are examined first, where code may branch on them; what is not finite is an error then.
+    """
+    way, flat, query = planner.choose(given, score), None, given.query
+    form = None
+    if look and can_branch(query):
+        flat = laid(given)
+        require_finite(flat)
+        if planner.on_programs(query):
+            form = canonical(flat.query, flat.key, score)
+            outside = far(*(part.detach() for part in form[:3])) if planner.may_be_far(form[3], way) else None
+            if outside is not None and bool(outside.any()):
+                return _reshaped(*_apart(flat, form, outside, given), flat, given)
+    if way in ("flash", "cudnn"):
+        return flash_pool(query, given.key, given.value, float(score.w), way)  # type: ignore[attr-defined]
+    if way == "layer":
+        return layer_pool(given, score)
+    flat = laid(given) if flat is None else flat
+    return _reshaped(*_run(way, flat, form or canonical(flat.query, flat.key, score), given), flat, given)
+
+
+Form = tuple[Tensor, Tensor, Tensor, int]
+
+
+def _run(way: str, flat: Laid, form: Form, given: Inputs) -> tuple[Tensor, Tensor]:
+    """output (B, Q, P) and logsumexp (B, Q) of rows that are laid out."""
+    (q, k, w, code), value = form, flat.value
+    if way == "dense":
+        return plain(q, k, value, w, code, flat.who)
+    if way == "products" and code == DOT:
+        # Numbers that came in half precision are exact in it.
+        dtype = given.query.dtype if len({part.dtype for part in given[:3]}) == 1 else q.dtype
+        q, k, value, code = q.to(dtype), k.to(dtype), value.to(dtype), DOT_ROWS
+    elif way == "products" and planner.loses_little(q, k, w):
+        code = GAUSSIAN_ROWS
+    elif way == "fused" and code == ADDITIVE:
+        pulled = torch.is_grad_enabled() and any(part.requires_grad for part in (q, k, value, w))
+        code = ADDITIVE if pulled else ADDITIVE_ALONE
+    output, logsumexp, _ = ops.pool_op(q, k, value, w, code, *flat.who[:6])
+    return output, logsumexp
+
+
+def _apart(flat: Laid, form: Form, outside: Tensor, given: Inputs) -> tuple[Tensor, Tensor]:
+    """The same where some queries (Q,) lie so far outside that plain torch answers them, block by block."""
+    q, k, w, code = form
+    near, away, columns = (~outside).nonzero()[:, 0], outside.nonzero()[:, 0], flat.value.shape[2]
+    each = given.batch.numel() * k.shape[1]  # pairs of a query
     found = []
     if len(near):
-        found.append(_run(given.take(near), q[:, near], k, w, code, q.dtype))
-    size = max(1, SMALL_ON_GPU // max(1, given.shape.numel() * k.shape[1] * max(k.shape[2], value.shape[-1])))
-    found += [plain(q[:, rows], k, given.value, w, code, *given.take(rows).who) for rows in torch.split(outside, size)]
-    order = torch.cat([near, outside]).argsort()
+        way = planner.of_rows(given, code, q.shape[2], given.batch.numel() * len(near))
+        found.append(_run(way, flat.take(near), (q[:, near], k, w, code), given))
+    size = max(1, planner.SMALL["cuda"] // max(1, each * max(k.shape[2], columns)))
+    found += [plain(q[:, rows], k, flat.value, w, code, flat.take(rows).who) for rows in torch.split(away, size)]
+    order = torch.cat([near, away]).argsort()
     output, logsumexp = (torch.cat(parts, 1)[:, order] for parts in zip(*found, strict=True))
-    return _shaped(output, logsumexp, given, query, value)
+    return output, logsumexp
 
 
-def _run(given: Inputs, q: Tensor, k: Tensor, w: Tensor, code: int, came_in: torch.dtype) -> tuple[Tensor, Tensor]:
-    """output (B, Q, P) and logsumexp (B, Q) by plain torch or programs; ``came_in`` is the dtype of the tensors."""
-    if _is_small(q, k, given.value, given.shape):
-        return plain(q, k, given.value, w, code, *given.who)
-    from regard.tensors.route import run
-
-    return run(q, k, w, code, given, came_in)
-
-
-def _shaped(output: Tensor, logsumexp: Tensor, given: Inputs, query: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """In the shapes and dtypes of the caller."""
-    if given.log_heaviest is not None:
-        logsumexp = logsumexp + given.log_heaviest.to(logsumexp.dtype)
-    output = output.reshape(*given.shape, *output.shape[1:]).to(query.dtype)
-    return (output[..., 0] if value.ndim == 1 else output), logsumexp.reshape(*given.shape, logsumexp.shape[1])
+def _reshaped(output: Tensor, logsumexp: Tensor, flat: Laid, given: Inputs) -> tuple[Tensor, Tensor]:
+    """In the batch and dtype of the caller."""
+    if flat.log_heaviest is not None:
+        logsumexp = logsumexp + flat.log_heaviest.to(logsumexp.dtype)
+    output = output.reshape(*given.batch, *output.shape[1:]).to(given.query.dtype)
+    return output, logsumexp.reshape(*given.batch, logsumexp.shape[1])
 
 
-def _far(query: Tensor, key: Tensor, w: Tensor) -> Tensor:
-    """Queries (Q,) for which the programs' squares of distances, or of w, may round to each other or overflow."""
-    limits = torch.finfo(query.dtype)
-    low, high = key.amin(1, keepdim=True), key.amax(1, keepdim=True)
-    nearest, farthest = (
-        (low - query).clamp(min=0.0) + (query - high).clamp(min=0.0),
-        torch.maximum(high - query, query - low),
-    )
-    near, far = (((part * w) ** 2).sum(2) for part in (nearest, farthest))  # (B, Q)
-    size = w.abs()
-    extreme = ((size > 0.0) & ~((size > limits.tiny**0.48) & (size < limits.max**0.48))).any()
-    ordinary: Tensor = (near <= 1.0 / limits.eps) & (far <= limits.max**0.96)
-    return torch.any(~ordinary | extreme, 0)
-
-
-def _canonical(query: Tensor, key: Tensor, score: Score) -> tuple[Tensor, Tensor, Tensor, int]:
-    """Both sides, the one parameter and the code that the operators know."""
-
-    def parameter(given: Any) -> Any:
-        limits = torch.finfo(query.dtype)
-        if isinstance(given, Tensor):
-            return given.to(device=query.device, dtype=query.dtype).clamp(limits.min, limits.max)
-        within = given.clip(limits.min, limits.max)
-        # A number is filled in, not copied: a graph that is being captured cannot wait for the host.
-        made: dict[str, Any] = {"dtype": query.dtype, "device": query.device}
-        return torch.tensor(within.tolist(), **made) if given.ndim else torch.full((), float(within), **made)
-
-    if isinstance(score, Additive):
-        W_q, W_k, w_v = (parameter(part) for part in (score.W_q, score.W_k, score.w_v))
-        return query @ W_q.T, key @ W_k.T, w_v, ADDITIVE
-    assert isinstance(score, Radial | DotProduct)
-    w = parameter(score.w)
-    if isinstance(score, DotProduct):
-        return query, key, w / max(query.shape[2], 1) ** 0.5, DOT
-    if w.ndim == 2:
-        # Seen from their middle, projections round least; what a mask hides must not move it.
-        centre = torch.where(torch.isfinite(key), key, 0.0).detach().mean((0, 1))
-        # A power of two stays outside: products of numbers and a large w would overflow.
-        power = torch.frexp(w.detach().abs().amax() if w.numel() else w.new_zeros(())).exponent
-        w = shifted(w, -power)
-        return (query - centre) @ w, (key - centre) @ w, shifted(query.new_ones(()), power), score.kernel.code
-    return query, key, w, score.kernel.code
-
-
-def _is_small(query: Tensor, key: Tensor, value: Tensor, shape: torch.Size) -> bool:
-    pairs = shape.numel() * query.shape[1] * key.shape[1]
-    few = SMALL_ON_GPU if query.is_cuda else SMALL
-    return pairs == 0 or pairs * max(query.shape[2], value.shape[2]) <= few
+def _shaped(output: Tensor, logsumexp: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Values of one axis have answers of one axis."""
+    return (output[..., 0] if value.ndim == 1 else output), logsumexp

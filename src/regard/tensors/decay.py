@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import torch
 
+from regard.tensors.inputs import can_branch
+
 Tensor = torch.Tensor
 
 # Powers of two beyond which scores are replaced by their logarithms, and beyond which they have no gradient.
@@ -31,11 +33,6 @@ class Size(NamedTuple):
     @property
     def log2(self) -> Tensor:
         return torch.log2(self.mantissa) + self.exponent
-
-
-def can_branch(part: Tensor) -> bool:
-    """Whether code may branch on numbers: neither is it compiled nor a graph captured."""
-    return not (torch.compiler.is_compiling() or (part.is_cuda and torch.cuda.is_current_stream_capturing()))
 
 
 def decaying(

@@ -1,11 +1,16 @@
-"""What ``fused_pool`` accepts, checked, and in the operators' shapes: (batch, rows, features), a batch of 1 is shared.
+"""What tensors may be pooled, checked once for ``regard.pool`` and for the layers of ``regard.nn``; and laid out flat.
 
-Where the Triton programs run nothing here waits for the device, so there the numbers are not checked: a query that may
-attend to NaN or infinity gets NaN. ``regard.pool`` waits, and raises everywhere (``require_finite``).
+``checked`` says what is wrong with shapes, dtypes and options and starts nothing on a device. ``laid`` brings tensors
+into the shapes of the operators, (batch, rows, features), where a batch of 1 is shared.
+
+Numbers are examined where that makes nobody wait: on a CPU, and on other devices where ``look`` says so. What is then
+not finite is an error in ``regard.pool`` (``require_finite``), as it is for arrays; layers give NaN to the queries that
+may attend to it, and so do the programs where numbers are not examined.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -14,35 +19,89 @@ import torch
 from regard.core.bounds import LARGEST, bounds_of
 from regard.core.bounds import require_finite as require_finite_array
 from regard.core.scores import Additive, DotProduct, Nearest, Radial, Score
+from regard.engines.gpu.lay import Who
 
 Tensor = torch.Tensor
+Lengths = Tensor | Sequence[int] | Sequence[Sequence[int]]
+
+
+class Wording(NamedTuple):
+    """What a caller's arguments are called, the fewest axes they have, and errors in the caller's words."""
+
+    names: tuple[str, str, str]
+    mask: str
+    axes: int
+    not_tensor: str
+    not_floats: str
+    no_rows: str
+    other_rows: str
+    other_batch: str
+    not_mask: str
+
+
+POOL = Wording(
+    names=("query", "key", "value"),
+    mask="mask",
+    axes=1,
+    not_tensor="{name} must be a torch tensor like query, got {kind}",
+    not_floats="{name} must be a floating tensor, got dtype {kind}",
+    no_rows="{name} must have shape (…, rows, features), got a single number",
+    other_rows="value has {} rows but key has {}",
+    other_batch="batch shapes must broadcast, got {named}",
+    not_mask="{name} must be boolean (True = may attend) or floating, got dtype {kind}; integers are refused because "
+    "their meaning differs between libraries",
+)
+LAYER = Wording(
+    names=("queries", "keys", "values"),
+    mask="attn_mask",
+    axes=2,
+    not_tensor="{name} must be a tensor of floats, got {kind}",
+    not_floats="{name} must be a tensor of floats, got {kind}",
+    no_rows="{name} must have shape (batch, {rows}, features), got {shape}",
+    other_rows="values have {} rows but there are {} keys",
+    other_batch="queries, keys and values must have the same batch, got shapes {shapes}",
+    not_mask="{name} must be boolean (True = may attend) or floats to add to the scores, got dtype {kind}; integers "
+    "are refused because nn.MultiheadAttention inverts the meaning (True = ignore): write mask.bool(), or "
+    "from_key_padding_mask(mask.bool()) for a mask made for it",
+)
 
 
 class Inputs(NamedTuple):
-    """Three tensors of one batch shape, and who may attend to whom; None where there is nothing to say."""
+    """Tensors that fit together, as they were given but with two axes at least; None where there is nothing to say."""
+
+    query: Tensor  # (…, Q, d)
+    key: Tensor  # (…, K, d)
+    value: Tensor  # (…, K, P)
+    batch: torch.Size  # the … that all of them broadcast to
+    mask: Tensor | None = None  # broadcasts to (…, Q, K); boolean, True = may attend, or floats to add
+    bias: Tensor | None = None  # broadcasts to (…, Q, K)
+    lens: Tensor | None = None  # broadcasts to (…, Q)
+    labels: tuple[Tensor, Tensor] | None = None  # (…, Q), (…, K)
+    weight: Tensor | None = None  # (…, K)
+
+
+class Laid(NamedTuple):
+    """Inputs in the shapes of the operators, in one dtype, float32 at least; what is behind a mask is 0."""
 
     query: Tensor  # (B, Q, d)
     key: Tensor  # (B, K, d)
     value: Tensor  # (B, K, P)
-    mask: Tensor | None  # (B, Q, K) boolean, True = may attend
-    bias: Tensor | None  # (B, Q, K)
-    lens: Tensor | None  # (B, Q)
-    query_labels: Tensor | None  # (B, Q) int64
-    key_labels: Tensor | None  # (B, K) int64
-    log_weight: Tensor | None  # (B, K) float64, 0 for the heaviest
+    who: Who
     log_heaviest: Tensor | None  # (B, 1) what is missing in logsumexp
-    shape: torch.Size  # of the batch
 
-    @property
-    def who(self) -> tuple[Tensor | None, ...]:
-        return self[3:9]
-
-    def take(self, rows: Tensor) -> Inputs:
+    def take(self, rows: Tensor) -> Laid:
         """The same for some of the queries only."""
-        mask, bias, lens, labels = (
-            None if part is None else part[:, rows] for part in (self.mask, self.bias, self.lens, self.query_labels)
-        )
-        return self._replace(query=self.query[:, rows], mask=mask, bias=bias, lens=lens, query_labels=labels)
+        mine = {
+            name: part[:, rows]
+            for name in ("mask", "bias", "lens", "query_labels")
+            if (part := getattr(self.who, name)) is not None
+        }
+        return self._replace(query=self.query[:, rows], who=self.who._replace(**mine))
+
+
+def can_branch(part: Tensor) -> bool:
+    """Whether code may branch on numbers: neither is it compiled nor a graph captured."""
+    return not (torch.compiler.is_compiling() or (part.is_cuda and torch.cuda.is_current_stream_capturing()))
 
 
 def checked(
@@ -50,62 +109,172 @@ def checked(
     key: Tensor,
     value: Tensor,
     score: Score,
-    mask: Tensor | None,
-    valid_lens: Tensor | None,
-    bias: Tensor | None,
-    exclude: tuple[Tensor, Tensor] | None,
-    sample_weight: Tensor | None,
+    mask: Tensor | None = None,
+    valid_lens: Lengths | None = None,
+    bias: Tensor | None = None,
+    exclude: tuple[Tensor, Tensor] | None = None,
+    sample_weight: Tensor | None = None,
+    *,
+    look: bool = False,
 ) -> Inputs:
-    """Raise TypeError or ValueError naming the argument, what was given and what is accepted."""
-    _check({"query": query, "key": key, "value": value}, score)
+    """What ``pool`` is given. Raises TypeError or ValueError naming the argument, what was given and what is accepted.
+
+    ``look``: numbers on a device other than the CPU are examined too, which waits for it.
+    """
+    batch = batch_of(POOL, query, key, value)
+    if query.device.type not in ("cpu", "cuda", "meta"):
+        raise ValueError(f"fused pooling runs on cpu and cuda, got tensors on {query.device}")
+    if isinstance(score, Nearest) or not isinstance(score, Radial | DotProduct | Additive):
+        raise TypeError(f"score must be a score of regard.scores other than Nearest, got {score!r}")
     query, key, value = (part[:, None] if part.ndim == 1 else part for part in (query, key, value))
     score.check(query.shape[-1], key.shape[-1])
-    if value.shape[-2] != key.shape[-2]:
-        raise ValueError(f"value has {value.shape[-2]} rows but key has {key.shape[-2]}")
     device, Q, K = query.device, query.shape[-2], key.shape[-2]
-    real = torch.promote_types(torch.float32, _widest(query, key, value))
-    matrices = {name: _matrix(name, part, Q, K, device) for name, part in (("mask", mask), ("bias", bias))}
-    leading = {"query": query, "key": key, "value": value, **matrices}
-    try:
-        shapes = (part.shape[:-2] for part in leading.values() if part is not None)
-        shape = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
-    except RuntimeError:
-        given = {name: tuple(part.shape) for name, part in leading.items() if part is not None}
-        raise ValueError(f"batch shapes must broadcast, got {given}") from None
-    allowed = added = None
-    for part in matrices.values():
+    look = (look or device.type == "cpu") and can_branch(query)
+    matrices = []
+    for name, given in (("mask", mask), ("bias", bias)):
+        part = None if given is None else torch.as_tensor(given, device=device)
         if part is not None:
-            part = _flat(part, shape, 2)
+            if name == "bias" and not part.is_floating_point():
+                raise TypeError(f"bias must be floating, got dtype {part.dtype}")
+            if part.requires_grad:
+                raise ValueError(f"{name} takes no gradient in fused pooling: pass {name}.detach()")
+            # A mask may have batch axes of its own.
+            batch = _broadcast(POOL, {"query": query, "key": key, "value": value, name: part}, batch)
+            part = mask_of(POOL, name, part, (*batch, Q, K), look)
+        matrices.append(part)
+    lens = None if valid_lens is None else lengths_of(valid_lens, (*batch, Q, K), device, look)
+    labels = None if exclude is None else _labels(exclude, Q, K, device)
+    weight = None if sample_weight is None else _weight(sample_weight, K, device, look)
+    return Inputs(query, key, value, batch, *matrices, lens, labels, weight)
+
+
+def batch_of(words: Wording, query: Tensor, key: Tensor, value: Tensor) -> torch.Size:
+    """The batch shape of three tensors, once they are floats on one device and their shapes fit together."""
+    tensors = dict(zip(words.names, (query, key, value), strict=True))
+    for name, part in tensors.items():
+        if not isinstance(part, Tensor):
+            raise TypeError(words.not_tensor.format(name=name, kind=type(part).__name__))
+        if not part.is_floating_point():
+            raise TypeError(words.not_floats.format(name=name, kind=part.dtype))
+        if part.device != query.device:
+            first = words.names[0]
+            raise ValueError(f"{first} is on {query.device} and {name} on {part.device}; they must be on one device")
+        if part.ndim < words.axes:
+            rows = words.names[0] if part is query else words.names[1]
+            raise ValueError(words.no_rows.format(name=name, rows=rows, shape=tuple(part.shape)))
+    rows_of = [part.shape[0] if part.ndim == 1 else part.shape[-2] for part in (value, key)]
+    if rows_of[0] != rows_of[1]:
+        raise ValueError(words.other_rows.format(*rows_of))
+    return _broadcast(words, tensors)
+
+
+def _broadcast(words: Wording, tensors: dict[str, Tensor], *batch: torch.Size) -> torch.Size:
+    try:
+        return torch.broadcast_shapes(*batch, *(part.shape[:-2] for part in tensors.values()))  # type: ignore[no-any-return, no-untyped-call]
+    except RuntimeError:
+        named = {name: tuple(part.shape) for name, part in tensors.items()}
+        shapes = ", ".join(map(str, named.values()))
+        raise ValueError(words.other_batch.format(named=named, shapes=shapes)) from None
+
+
+def mask_of(words: Wording, name: str, mask: Tensor, shape: Sequence[int], look: bool) -> Tensor:
+    """A mask that broadcasts to scores of ``shape`` (…, Q, K): boolean, or floats to add to them."""
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise TypeError(words.not_mask.format(name=name, kind=mask.dtype))
+    if not _broadcasts(mask.shape, shape):
+        raise ValueError(f"{name} must broadcast to (…, queries, keys) = {tuple(shape)}, got {tuple(mask.shape)}")
+    # One number tells both: the largest of numbers with a NaN among them is NaN.
+    if look and mask.is_floating_point() and mask.numel() and not bool(mask.detach().amax() < torch.inf):
+        raise ValueError(f"{name} of floats may hold −inf but neither NaN nor +inf")
+    return mask
+
+
+def lengths_of(valid_lens: Lengths, shape: Sequence[int], device: torch.device, look: bool) -> Tensor:
+    """Lengths that broadcast to (…, Q), one to a member of the batch or one to a query; scores are (…, Q, K)."""
+    lengths = torch.as_tensor(valid_lens, device=device)
+    if lengths.dtype == torch.bool or lengths.is_floating_point() or lengths.is_complex():
+        raise TypeError(f"valid_lens must be integers, got dtype {lengths.dtype}")
+    batch, keys = tuple(shape[:-2]), shape[-1]
+    of_queries = lengths.ndim == len(batch) + 1
+    if not (of_queries or lengths.ndim == len(batch)) or not _broadcasts(
+        lengths.shape, shape[:-1] if of_queries else batch
+    ):
+        raise ValueError(
+            f"valid_lens must have the shape {batch} of the batch or {tuple(shape[:-1])} of the queries, "
+            f"got {tuple(lengths.shape)}"
+        )
+    if look and lengths.numel():
+        low, high = (int(end) for end in lengths.aminmax())
+        if low < 0 or high > keys:
+            raise ValueError(f"valid_lens must lie between 0 and the {keys} keys, got {low if low < 0 else high}")
+    return lengths if of_queries else lengths.unsqueeze(-1)
+
+
+def _broadcasts(given: Sequence[int], shape: Sequence[int]) -> bool:
+    return len(given) <= len(shape) and all(
+        n in (1, size) for n, size in zip(reversed(given), reversed(shape), strict=False)
+    )
+
+
+def _labels(exclude: tuple[Any, Any], Q: int, K: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    out = []
+    for name, given, n in (("query", exclude[0], Q), ("key", exclude[1], K)):
+        labels = torch.as_tensor(given, device=device)
+        if labels.is_floating_point() or labels.dtype == torch.bool:
+            raise TypeError(f"exclude: {name} labels must be integers, got dtype {labels.dtype}")
+        if labels.shape[-1:] != (n,):
+            raise ValueError(f"exclude: {name} labels must have shape (…, {n}), got {tuple(labels.shape)}")
+        out.append(labels)
+    return out[0], out[1]
+
+
+def _weight(given: Any, K: int, device: torch.device, look: bool) -> Tensor:
+    weight = torch.as_tensor(given, device=device)
+    if weight.requires_grad:
+        raise ValueError("sample_weight takes no gradient in fused pooling: pass sample_weight.detach()")
+    if weight.shape[-1:] != (K,):
+        raise ValueError(f"sample_weight must have shape (…, {K}), got {tuple(weight.shape)}")
+    if look and K:
+        if not (bool(torch.isfinite(weight).all()) and bool((weight >= 0.0).all())):
+            raise ValueError("sample_weight must be finite and not negative")
+        if not bool((weight > 0.0).any(-1).all()):
+            raise ValueError("sample_weight is zero for every key: nobody is left to attend to")
+    return weight
+
+
+def laid(given: Inputs) -> Laid:
+    """The inputs, flat. A mask is deletion: whatever stands behind it must not reach an answer nor, through a
+    projection, a gradient.
+    """
+    Q, K, batch = given.query.shape[-2], given.key.shape[-2], given.batch
+    real = reduce(torch.promote_types, (part.dtype for part in given[:3]), torch.float32)
+    allowed = added = None
+    for part in (given.mask, given.bias):
+        if part is not None:
+            part = _flat(part.expand(*part.shape[:-2], Q, K), batch, 2)
             if part.dtype == torch.bool:
                 allowed = part
             else:
                 added = part.to(real) if added is None else added + part.to(real)
-    log_weight, log_heaviest = _weights(sample_weight, shape, K, device)
-    flat_query, flat_key, flat_value = (_flat(part, shape, 2).to(real) for part in (query, key, value))
-    query_labels, key_labels = _labels(exclude, shape, Q, K, device)
-    lens = _lengths(valid_lens, shape, Q, K, device)
-    # A mask is deletion: whatever stands behind it must not reach an answer nor, through a projection, a gradient.
+    log_weight = log_heaviest = query_labels = key_labels = lens = None
+    if given.weight is not None:
+        weight = _flat(given.weight, batch, 1).to(torch.float64)
+        heaviest = weight.amax(1, keepdim=True) if K else weight.new_ones(len(weight), 1)
+        log_weight, log_heaviest = torch.log(weight / heaviest), torch.log(heaviest)
+    if given.labels is not None:
+        query_labels, key_labels = (_flat(part, batch, 1).to(torch.int64) for part in given.labels)
+    if given.lens is not None:
+        lens = given.lens.expand(*batch, Q).reshape(batch.numel(), Q)
+    query, key, value = (_flat(part, batch, 2).to(real) for part in given[:3])
     looks, seen = _in_use(allowed, added, lens, log_weight, K)
     if looks is not None:
-        flat_query = torch.where(looks[:, :, None], flat_query, 0.0)
+        query = torch.where(looks[:, :, None], query, 0.0)
     if seen is not None:
-        flat_key, flat_value = (torch.where(seen[:, :, None], part, 0.0) for part in (flat_key, flat_value))
-    return Inputs(
-        flat_query,
-        flat_key,
-        flat_value,
-        allowed,
-        added,
-        lens,
-        query_labels,
-        key_labels,
-        log_weight,
-        log_heaviest,
-        shape,
-    )
+        key, value = (torch.where(seen[:, :, None], part, 0.0) for part in (key, value))
+    return Laid(query, key, value, Who(allowed, added, lens, query_labels, key_labels, log_weight), log_heaviest)
 
 
-def require_finite(given: Inputs) -> None:
+def require_finite(given: Laid) -> None:
     """Raise ValueError, as for arrays, where something in use is not finite or its differences could overflow."""
     for name, part in (("query", given.query), ("key", given.key), ("value", given.value)):
         odd = ~(part.detach().double().abs() <= LARGEST).all(2)  # (B, rows)
@@ -114,122 +283,29 @@ def require_finite(given: Inputs) -> None:
             require_finite_array(name, array, bounds_of(array))
 
 
-def _check(tensors: dict[str, Tensor], score: Score) -> None:
-    first = tensors["query"]
-    for name, part in tensors.items():
-        if not isinstance(part, Tensor):
-            raise TypeError(f"{name} must be a torch tensor like query, got {type(part).__name__}")
-        if not part.is_floating_point():
-            raise TypeError(f"{name} must be a floating tensor, got dtype {part.dtype}")
-        if part.device != first.device:
-            raise ValueError(f"query is on {first.device} and {name} on {part.device}; they must be on one device")
-        if part.ndim == 0:
-            raise ValueError(f"{name} must have shape (…, rows, features), got a single number")
-    if first.device.type not in ("cpu", "cuda", "meta"):
-        raise ValueError(f"fused pooling runs on cpu and cuda, got tensors on {first.device}")
-    if isinstance(score, Nearest) or not isinstance(score, Radial | DotProduct | Additive):
-        raise TypeError(f"score must be a score of regard.scores other than Nearest, got {score!r}")
-
-
-def _widest(*parts: Tensor) -> torch.dtype:
-    dtype = parts[0].dtype
-    for part in parts[1:]:
-        dtype = torch.promote_types(dtype, part.dtype)
-    return dtype
-
-
-def _flat(part: Tensor, shape: torch.Size, tail: int) -> Tensor:
+def _flat(part: Tensor, batch: torch.Size, tail: int) -> Tensor:
     """(…, tail) → (B, tail); what the batch shares stays one."""
     inner = part.shape[part.ndim - tail :]
     if all(size == 1 for size in part.shape[: part.ndim - tail]):
         return part.reshape(1, *inner)
-    return part.expand(*shape, *inner).reshape(shape.numel(), *inner)
+    return part.expand(*batch, *inner).reshape(batch.numel(), *inner)
 
 
 def _in_use(
     mask: Tensor | None, bias: Tensor | None, lens: Tensor | None, log_weight: Tensor | None, K: int
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Queries (B, Q) that may attend to somebody, and keys (B, K) that somebody may attend to, as far as masks tell."""
-    looks, seen = [], []
+    """Queries (B, Q) that may attend to some key, and keys (B, K) that some query may attend to, as masks tell."""
+    queries, keys = [], []
     for part in (mask, None if bias is None else bias > -torch.inf):
         if part is not None:
-            looks.append(part.any(2))
-            seen.append(part.any(1))
+            queries.append(part.any(2))
+            keys.append(part.any(1))
     if lens is not None:
-        looks.append(lens > 0)
+        queries.append(lens > 0)
         longest = lens.amax(1, keepdim=True) if lens.shape[1] else lens.new_zeros(len(lens), 1)
-        seen.append(torch.arange(K, device=lens.device) < longest)
+        keys.append(torch.arange(K, device=lens.device) < longest)
     if log_weight is not None:
-        seen.append(log_weight > -torch.inf)
-    return (reduce(torch.logical_and, looks) if looks else None), (reduce(torch.logical_and, seen) if seen else None)
-
-
-def _matrix(name: str, given: Any, Q: int, K: int, device: torch.device) -> Tensor | None:
-    """A mask or bias that broadcasts to (…, Q, K), expanded in its last two axes."""
-    if given is None:
-        return None
-    part = _on(given, device)
-    if not part.is_floating_point() and not (name == "mask" and part.dtype == torch.bool):
-        raise TypeError(
-            f"{name} must be {'boolean (True = may attend) or ' if name == 'mask' else ''}floating, got dtype "
-            f"{part.dtype}; integers are refused because their meaning differs between libraries"
-        )
-    if part.requires_grad:
-        raise ValueError(f"{name} takes no gradient in fused pooling: pass {name}.detach()")
-    try:
-        return part.expand(*part.shape[:-2], Q, K) if part.ndim > 1 else part.expand(Q, K)
-    except RuntimeError:
-        raise ValueError(f"{name} must broadcast to (queries, keys) = {(Q, K)}, got {tuple(part.shape)}") from None
-
-
-def _lengths(valid_lens: Tensor | None, shape: torch.Size, Q: int, K: int, device: torch.device) -> Tensor | None:
-    if valid_lens is None:
-        return None
-    lens = _on(valid_lens, device)
-    if lens.is_floating_point() or lens.dtype == torch.bool:
-        raise TypeError(f"valid_lens must be integers, got dtype {lens.dtype}")
-    if tuple(lens.shape) not in (tuple(shape), (*shape, Q)):
-        raise ValueError(f"valid_lens must have shape {tuple(shape)} or {(*shape, Q)}, got {tuple(lens.shape)}")
-    if not lens.is_cuda and lens.numel() and (int(lens.min()) < 0 or int(lens.max()) > K):
-        raise ValueError(f"valid_lens must be between 0 and the {K} keys, got {int(lens.min())} to {int(lens.max())}")
-    lens = lens[..., None].expand(*shape, Q) if lens.ndim == len(shape) else lens
-    return lens.reshape(shape.numel(), Q)
-
-
-def _labels(
-    exclude: tuple[Tensor, Tensor] | None, shape: torch.Size, Q: int, K: int, device: torch.device
-) -> tuple[Tensor | None, Tensor | None]:
-    if exclude is None:
-        return None, None
-    out = []
-    for name, labels, n in (("query", exclude[0], Q), ("key", exclude[1], K)):
-        labels = _on(labels, device)
-        if labels.is_floating_point() or labels.dtype == torch.bool:
-            raise TypeError(f"exclude: {name} labels must be integers, got dtype {labels.dtype}")
-        if labels.shape[-1:] != (n,):
-            raise ValueError(f"exclude: {name} labels must have shape (…, {n}), got {tuple(labels.shape)}")
-        out.append(_flat(labels, shape, 1).to(torch.int64))
-    return out[0], out[1]
-
-
-def _weights(given: Any, shape: torch.Size, K: int, device: torch.device) -> tuple[Tensor | None, Tensor | None]:
-    """Logarithms relative to the heaviest key of each member of the batch, and the heaviest ones' own."""
-    if given is None:
-        return None, None
-    weight = _on(given, device)
-    if weight.requires_grad:
-        raise ValueError("sample_weight takes no gradient in fused pooling: pass sample_weight.detach()")
-    if weight.shape[-1:] != (K,):
-        raise ValueError(f"sample_weight must have shape (…, {K}), got {tuple(weight.shape)}")
-    weight = _flat(weight, shape, 1).to(torch.float64)
-    if not weight.is_cuda and K:
-        if not (bool(torch.isfinite(weight).all()) and bool((weight >= 0.0).all())):
-            raise ValueError("sample_weight must be finite and not negative")
-        if not bool((weight > 0.0).any(1).all()):
-            raise ValueError("sample_weight is zero for every key: nobody is left to attend to")
-    heaviest = weight.amax(1, keepdim=True) if K else weight.new_ones(len(weight), 1)
-    return torch.log(weight / heaviest), torch.log(heaviest)
-
-
-def _on(part: Any, device: torch.device) -> Tensor:
-    return torch.as_tensor(part, device=device)
+        keys.append(log_weight > -torch.inf)
+    return (reduce(torch.logical_and, queries) if queries else None), (
+        reduce(torch.logical_and, keys) if keys else None
+    )

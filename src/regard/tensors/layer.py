@@ -1,7 +1,6 @@
 """Attention of a layer's size on a GPU: few launches, and the host never waits.
 
-Gaussian, dot-product and additive scores of one batch, lengths and boolean masks. All else, and all that is large, goes
-through ``regard::pool``.
+Gaussian, dot-product and additive scores of one batch, lengths and boolean masks: what ``planner.choose`` sends here.
 """
 
 from __future__ import annotations
@@ -10,99 +9,47 @@ from typing import Any
 
 import torch
 
-from regard.core.scores import Additive, DotProduct, Gaussian, Score
+from regard.core.scores import Additive, DotProduct, Score
 from regard.engines.gpu.lay import ADDITIVE, DOT, GAUSSIAN
-from regard.engines.gpu.layer import WIDEST, Layer, Seen, attend, is_large, pull
-from regard.tensors.ops import on_programs
+from regard.engines.gpu.layer import Layer, Seen, attend, pull
+from regard.tensors.forms import parameter
+from regard.tensors.inputs import Inputs
 
 Tensor = torch.Tensor
 
-_REAL = (torch.float32, torch.float16, torch.bfloat16)
 
-
-def layer_pool(
-    query: Tensor, key: Tensor, value: Tensor, score: Score, mask: Tensor | None, valid_lens: Tensor | None
-) -> tuple[Tensor, Tensor] | None:
-    """output (…, Q, P) in the query's dtype and logsumexp (…, Q); None where these tensors are not for it.
-
-    Nothing is refused here: what does not fit goes on to ``inputs.checked``, which says what is wrong.
-    """
-    tensors = (query, key, value)
-    if torch.compiler.is_compiling() or not all(isinstance(part, Tensor) and part.ndim >= 2 for part in tensors):
-        return None
-    if not on_programs(query) or query.dtype not in _REAL:
-        return None
-    shape, Q, K = query.shape[:-2], query.shape[-2], key.shape[-2]
-    for part in (key, value):
-        if part.dtype != query.dtype or part.device != query.device or part.shape[:-2] != shape:
-            return None
-    if value.shape[-2] != K or not query.numel() * key.numel() * value.numel():
-        return None
-    if valid_lens is not None and not _are_lens(valid_lens, query):
-        return None
-    if mask is not None and not _is_mask(mask, query, K):
-        return None
-    code, width = _kind(query.shape[-1], key.shape[-1], score)
-    if not 0 < width <= WIDEST or value.shape[-1] > WIDEST or is_large(code, shape.numel() * Q * K, width):
-        return None
-    flat = tensors if len(shape) == 1 else tuple(part.reshape(-1, *part.shape[-2:]) for part in tensors)
-    if valid_lens is not None and len(shape) != 1:
-        valid_lens = valid_lens.reshape(-1, *valid_lens.shape[len(shape) :])
+def layer_pool(given: Inputs, score: Score) -> tuple[Tensor, Tensor]:
+    """output (…, Q, P) in the query's dtype and logsumexp (…, Q)."""
+    query, batch, lens, mask = given.query, given.batch, given.lens, given.mask
+    Q, K, flat = query.shape[-2], given.key.shape[-2], given[:3]
+    if len(batch) != 1:
+        flat = tuple(part.reshape(-1, *part.shape[-2:]) for part in flat)
+    if lens is not None:
+        lens = lens.expand(*batch, lens.shape[-1]).reshape(-1, lens.shape[-1])
+        lens = lens[:, 0] if lens.shape[1] == 1 else lens
     if mask is not None:
-        mask = mask.expand(*shape, Q, K).reshape(-1, Q, K)
-    told = _told(flat[0], flat[1], flat[2], score)
+        mask = mask.expand(*batch, Q, K).reshape(-1, Q, K)
+    told = _told(*flat, score)
     if torch.is_grad_enabled() and any(part.requires_grad for part in told[:4]):
-        output, logsumexp = _Layer.apply(*told, valid_lens, mask)  # type: ignore[no-untyped-call]
+        output, logsumexp = _Layer.apply(*told, lens, mask)  # type: ignore[no-untyped-call]
     else:
         q, k, v, w, code = told
-        output, logsumexp, _ = attend(Layer(code, q, k, v, w, valid_lens, mask))
-    if len(shape) != 1:
-        output, logsumexp = output.reshape(*shape, Q, -1), logsumexp.reshape(*shape, Q)
+        output, logsumexp, _ = attend(Layer(code, q, k, v, w, lens, mask))
+    if len(batch) != 1:
+        output, logsumexp = output.reshape(*batch, Q, -1), logsumexp.reshape(*batch, Q)
     return output.to(query.dtype), logsumexp
-
-
-def _kind(d: int, key_width: int, score: Score) -> tuple[int, int]:
-    """Code of a score that the programs know, and its features or hidden units; 0 of them where they do not know it."""
-    if isinstance(score, Additive):
-        return ADDITIVE, score.w_v.shape[0] if (score.W_q.shape[1], score.W_k.shape[1]) == (d, key_width) else 0
-    if not isinstance(score, Gaussian | DotProduct) or d != key_width:
-        return GAUSSIAN, 0
-    code = DOT if isinstance(score, DotProduct) else GAUSSIAN
-    return code, d if score.w.ndim == 0 or tuple(score.w.shape) == (d,) else 0
 
 
 def _told(query: Tensor, key: Tensor, value: Tensor, score: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
     """Both sides, values, the parameter and the code of a score, as the programs take them."""
-
-    def parameter(given: Any) -> Tensor:
-        if isinstance(given, Tensor):
-            return given.to(device=query.device, dtype=torch.float32)
-        if given.ndim == 0:
-            return torch.full((), float(given), dtype=torch.float32, device=query.device)
-        return torch.tensor(given.tolist(), dtype=torch.float32, device=query.device)
-
+    like = torch.float32, query.device
     if isinstance(score, Additive):
-        a, b = (_Projected.apply(x, parameter(W)) for W, x in ((score.W_q, query), (score.W_k, key)))  # type: ignore[no-untyped-call]
-        return a, b, value, parameter(score.w_v), ADDITIVE
-    w = parameter(score.w)
+        a, b = (_Projected.apply(x, parameter(W, *like)) for W, x in ((score.W_q, query), (score.W_k, key)))  # type: ignore[no-untyped-call]
+        return a, b, value, parameter(score.w_v, *like), ADDITIVE
+    w = parameter(score.w, *like)
     if isinstance(score, DotProduct):
         return query, key, value, w / query.shape[2] ** 0.5, DOT
     return query, key, value, w, GAUSSIAN
-
-
-def _are_lens(lens: Any, query: Tensor) -> bool:
-    if not isinstance(lens, Tensor) or lens.device != query.device:
-        return False
-    return lens.dtype in (torch.int32, torch.int64) and lens.shape in (query.shape[:-2], query.shape[:-1])
-
-
-def _is_mask(mask: Any, query: Tensor, keys: int) -> bool:
-    if not isinstance(mask, Tensor) or mask.device != query.device or mask.dtype != torch.bool:
-        return False
-    whole = (*query.shape[:-1], keys)
-    return mask.ndim <= len(whole) and all(
-        n in (1, size) for n, size in zip(reversed(mask.shape), reversed(whole), strict=False)
-    )
 
 
 class _Projected(torch.autograd.Function):

@@ -6,6 +6,7 @@ backward pass: inputs, output, and peak and mass of every query. A backward of t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,18 +18,15 @@ from regard.core.scores import RADIAL, Additive, DotProduct, Nearest, Score
 from regard.core.state import Partial, finish
 from regard.engines.gpu import batches, products
 from regard.engines.gpu.launch import Attended
-from regard.engines.gpu.lay import ADDITIVE, DOT, Tensor, Who
-from regard.pooling.runner import run_moments, run_pullback
+from regard.engines.gpu.lay import ADDITIVE, DOT, Tensor, Who, largest_batch
+from regard.pooling.planner import Plan, plan
+from regard.pooling.runner import available_threads, run_moments, run_pullback
+from regard.tensors import planner
 
 _SIDES = "Tensor query, Tensor key, Tensor value, Tensor w, int code, "
 _WHO = "Tensor? mask, Tensor? bias, Tensor? lens, Tensor? query_labels, Tensor? key_labels, Tensor? log_weight"
 _NAMES = ("query", "key", "value", "w")
 _KERNELS = {score.kernel.code: score for score in RADIAL.values()}
-
-
-def on_programs(query: Tensor) -> bool:
-    """Whether the Triton programs compute this."""
-    return query.is_cuda
 
 
 def _by(code: int) -> Any:
@@ -42,7 +40,7 @@ def _real(query: Tensor) -> torch.dtype:
 
 def _state_dtype(query: Tensor) -> torch.dtype:
     """The compiled programs of a CPU keep peak and mass in float64, whatever they compute in."""
-    return _real(query) if on_programs(query) else torch.float64
+    return _real(query) if planner.on_programs(query) else torch.float64
 
 
 @torch.library.custom_op("regard::pool", mutates_args=(), schema=f"({_SIDES}{_WHO}) -> (Tensor, Tensor, Tensor)")
@@ -52,15 +50,15 @@ def pool_op(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *wh
     query (B, Q, d), key (B, K, d), value (B, K, P), of one dtype, float32 or float64, or half for dot products by rows;
     a batch of 1 is shared. w and code as in ``engines.batches`` and ``engines.products``. Output is float32 at least.
     """
-    if on_programs(query):
-        found = _by(code).averages(code, query, key, value, w, _who(*who))
+    if planner.on_programs(query):
+        found = _by(code).averages(code, query, key, value, w, Who(*who))
         return found.output, found.logsumexp, found.state[:, :, : query.shape[1]].contiguous()
     return _pool_numpy(query, key, value, w, code, *who)
 
 
 @pool_op.register_fake
 def _(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *who: Tensor | None) -> Any:  # noqa: ARG001
-    batch = _batch(query, key, value, *who)
+    batch = largest_batch(query, key, value, *who)
     return (
         query.new_empty(batch, query.shape[1], value.shape[2], dtype=_real(query)),
         query.new_empty(batch, query.shape[1], dtype=_real(query)),
@@ -78,9 +76,9 @@ def pool_backward_op(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code:
     """Gradients of query, key, value and w; empty where not wanted."""
     *who, output, state, grad_output, grad_logsumexp, want = rest
     names = frozenset(name for name, wanted in zip(_NAMES, want, strict=True) if wanted)
-    if on_programs(query):
+    if planner.on_programs(query):
         found = Attended(output, grad_logsumexp, state)
-        part = _by(code).gradients(code, query, key, value, w, _who(*who), found, grad_output, grad_logsumexp, names)
+        part = _by(code).gradients(code, query, key, value, w, Who(*who), found, grad_output, grad_logsumexp, names)
         grads = part._asdict()
     else:
         grads = _pull_numpy(query, key, value, w, code, who, output, state, grad_output, grad_logsumexp, names)
@@ -122,22 +120,6 @@ pool_op.register_autograd(_backward, setup_context=_setup)
 pool_backward_op.register_autograd(_no_second)
 
 
-def _who(
-    mask: Tensor | None,
-    bias: Tensor | None,
-    lens: Tensor | None,
-    query_labels: Tensor | None,
-    key_labels: Tensor | None,
-    log_weight: Tensor | None,
-) -> Who:
-    labels = None if query_labels is None or key_labels is None else (query_labels, key_labels)
-    return Who(mask, bias, lens, labels, log_weight)
-
-
-def _batch(*parts: Tensor | None) -> int:
-    return max(int(part.shape[0]) for part in parts if part is not None)
-
-
 # ---- on a CPU, one member of the batch after another
 
 
@@ -164,14 +146,20 @@ def _problem(code: int, query: Tensor, key: Tensor, value: Tensor, w: Tensor, wh
     )
 
 
-def _members(batch: int, *parts: Tensor | None) -> Any:
-    for b in range(batch):
+def _members(*parts: Tensor | None) -> Iterator[tuple[Any, ...]]:
+    for b in range(largest_batch(*parts)):
         yield tuple(None if part is None else _member(part, b) for part in parts)
 
 
+def plans(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *who: Tensor | None) -> list[Plan]:
+    """How ``regard::pool`` computes every member of a batch on a CPU."""
+    problems = (_problem(code, q, k, v, w, tuple(whom)) for q, k, v, *whom in _members(query, key, value, *who))
+    return [plan(problem.sketch(), "auto", available_threads()) for problem in problems]
+
+
 def _pool_numpy(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *who: Tensor | None) -> Any:
-    batch, found = _batch(query, key, value, *who), []
-    for q, k, v, *whom in _members(batch, query, key, value, *who):
+    found = []
+    for q, k, v, *whom in _members(query, key, value, *who):
         problem = _problem(code, q, k, v, w, tuple(whom))
         partial, limit = run_moments(problem, "auto")
         output, logsumexp = finish(partial)
@@ -189,10 +177,9 @@ def _pull_numpy(
     query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, who: list[Any], output: Tensor, state: Tensor,
     grad_output: Tensor, grad_logsumexp: Tensor, want: frozenset[str],
 ) -> dict[str, Tensor]:  # fmt: skip
-    batch = _batch(query, key, value, *who)
     given = {"query": query, "key": key, "value": value, "w": w}
     total = {name: np.zeros(given[name].shape) for name in want}
-    parts = _members(batch, query, key, value, output, state, grad_output, grad_logsumexp, *who)
+    parts = _members(query, key, value, output, state, grad_output, grad_logsumexp, *who)
     for b, (q, k, v, o, s, go, gl, *whom) in enumerate(parts):
         problem = _problem(code, q, k, v, w, tuple(whom))
         peak, mass = s.numpy().astype(np.float64)

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import torch
 
+from regard.engines.gpu.lay import ADDITIVE, DOT, GAUSSIAN, LAPLACE, Who
 from regard.tensors.decay import decaying
 
 Tensor = torch.Tensor
-
-# Codes of scores: of kernels their row numbers in ``regard.core.kernels``, then those that are none.
-GAUSSIAN, LAPLACE, DOT, ADDITIVE = 0, 1, 9, 10
 
 
 def plain(
@@ -21,17 +19,13 @@ def plain(
     value: Tensor,
     w: Tensor,
     code: int,
-    mask: Tensor | None,
-    bias: Tensor | None,
-    lens: Tensor | None,
-    query_labels: Tensor | None,
-    key_labels: Tensor | None,
-    log_weight: Tensor | None,
+    who: Who,
 ) -> tuple[Tensor, Tensor]:
     """output (B, Q, P) and logsumexp (B, Q); arguments as those of ``regard::pool``.
 
     A query that may attend to NaN or infinity gets NaN, and no other notices.
     """
+    mask, bias, lens, query_labels, key_labels, log_weight, _ = who
     allowed = torch.ones((1, query.shape[1], key.shape[1]), dtype=torch.bool, device=query.device)
     if mask is not None:
         allowed = allowed & mask

@@ -35,14 +35,15 @@ class Who(NamedTuple):
     mask: Tensor | None = None  # (B, Q, K) boolean, True = may attend
     bias: Tensor | None = None  # (B, Q, K)
     lens: Tensor | None = None  # (B, Q) how many keys, from the first on
-    labels: tuple[Tensor, Tensor] | None = None  # (B, Q), (B, K) int64; equal labels may not attend
+    query_labels: Tensor | None = None  # (B, Q) int64; equal labels may not attend
+    key_labels: Tensor | None = None  # (B, K) int64
     log_weight: Tensor | None = None  # (B, K) at most 0
     finite: bool = False  # whether it is known that no query, key or value is anything else
 
     @property
     def hides(self) -> bool:
         """Whether something that is not finite may stand behind a mask."""
-        return not self.finite and any(part is not None for part in self[:5])
+        return not self.finite and any(part is not None for part in self[:6])
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,10 +179,14 @@ def lay_stream(features: Tensor, shift: Tensor, others: list[Tensor], size: int,
     return out
 
 
+def largest_batch(*parts: Any) -> int:
+    """How many problems there are: what a batch shares is 1."""
+    return max(int(part.shape[0]) for part in parts if part is not None)
+
+
 def batch_of(form: Form, value: Tensor, who: Who, *others: Tensor) -> int:
     """How many problems there are."""
-    parts = [form.query, form.key, value, who.mask, who.bias, who.lens, who.log_weight, *(who.labels or ()), *others]
-    return max(int(part.shape[0]) for part in parts if part is not None)
+    return largest_batch(form.query, form.key, value, *who[:6], *others)
 
 
 def some(part: Tensor | None, nothing: Tensor) -> Tensor:
@@ -199,9 +204,9 @@ def people_of(
         return (nothing, 0, 0) if part is None else (part, part.stride(key), part.stride(query))
 
     mask = None if who.mask is None else who.mask.view(torch.uint8)
-    streamed = fixed = low = high = None
-    if who.labels is not None:
-        fixed, streamed = who.labels[::-1] if mirror else who.labels
+    fixed, streamed = (who.key_labels, who.query_labels) if mirror else (who.query_labels, who.key_labels)
+    low = high = None
+    if streamed is not None:
         edge = torch.iinfo(torch.int64)
         low, high = (streamed.new_full((len(streamed), filled(streamed.shape[1])), far) for far in (edge.max, edge.min))
         for part in (low, high):
@@ -212,7 +217,7 @@ def people_of(
         "BIAS": who.bias is not None,
         "MASK": mask is not None,
         "LENS": who.lens is not None,
-        "EXCLUDE": who.labels is not None,
+        "EXCLUDE": streamed is not None,
     }
     strides = tuple(map(batch_stride, (who.bias, mask, who.lens, streamed, fixed, low)))
     labels = (some(part, nothing) for part in (streamed, fixed, low, high))

@@ -14,13 +14,8 @@ from regard.engines.gpu.lay import ADDITIVE, GAUSSIAN
 
 Tensor = torch.Tensor
 
-# Features and columns that one tile holds.
-WIDEST = 128
 # Features from which on products are used for Gaussian scores.
 PRODUCTS = 8
-# Work from which on laid-out rows pay, in features of pairs; what a hidden unit and a pair of few features count for.
-LARGE = 1 << 35
-UNIT, FEW = 8, 256
 # Of products of float32 numbers: three of their halves' products, which lose nothing that counts.
 PRECISION = "tf32x3"
 
@@ -50,12 +45,6 @@ class Tile(NamedTuple):
     stream: int
     warps: int
     stages: int
-
-
-def is_large(code: int, pairs: int, width: int) -> bool:
-    """Whether the programs for rows that are laid out are faster."""
-    each = UNIT * width if code == ADDITIVE else FEW if code == GAUSSIAN and width < PRODUCTS else width
-    return pairs * each >= LARGE
 
 
 def attend(it: Layer, tile: Tile | None = None) -> Seen:

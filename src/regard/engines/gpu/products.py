@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from regard.engines.gpu.batches import Pulled, shared
 from regard.engines.gpu.launch import FEW_COLUMNS, Attended, finish_state, least_mass, multiprocessors
-from regard.engines.gpu.lay import LOG2E, Sides, Tensor, Who, batch_stride, lay_fixed, people_of, sides_of, some
+from regard.engines.gpu.lay import (
+    LOG2E,
+    Sides,
+    Tensor,
+    Who,
+    batch_stride,
+    largest_batch,
+    lay_fixed,
+    people_of,
+    sides_of,
+    some,
+)
 from regard.engines.gpu.rows import Rows, Scaled, dot_rows, gaussian_rows, halves, scaled
 
 # Codes of the two scores that these programs know, beside those of ``lay``.
@@ -226,9 +237,7 @@ def _columns(part: Tensor, unit: Tensor, rows: Rows) -> tuple[int, Tensor]:
 
 
 def _batch(it: Told, who: Who, *others: Tensor) -> int:
-    parts: list[Any] = [it.rows.query, it.rows.key, it.sides.value, it.shift, *others]
-    parts += [who.mask, who.bias, who.lens, who.log_weight, *(who.labels or ())]
-    return max(int(part.shape[0]) for part in parts if part is not None)
+    return largest_batch(it.rows.query, it.rows.key, it.sides.value, it.shift, *who[:6], *others)
 
 
 def _shares(blocks: int, streamed: int, tile: Tile, device: torch.device) -> int:

@@ -12,8 +12,6 @@ import torch
 
 from regard.engines.gpu.lay import LOG2E, Tensor, filled
 
-# R², in powers of two, up to which scores are rounded by less than 5e-6.
-LARGEST_LOSS = 64.0
 LOWEST = -65504.0
 
 
@@ -65,7 +63,7 @@ def scaled(query: Tensor, key: Tensor, w: Tensor) -> Scaled:
 
 
 def loss(query: Tensor, key: Tensor, w: Tensor) -> Tensor:
-    """R² of the programs' scores, (): compare with ``LARGEST_LOSS``. NaN where a number is not finite."""
+    """R² of the programs' scores, (): compare with ``planner.LARGEST_LOSS``. NaN where a number is not finite."""
     found = scaled(query, key, w)
     return torch.maximum((found.query**2).sum(2).amax(), (found.key**2).sum(2).amax())
 

@@ -94,19 +94,19 @@ def placed(problem: Problem) -> Told:
             apart, sides = (query[None], key[None]), (query @ _put(score.w, dtype), key @ _put(score.w, dtype))
     else:
         raise TypeError(f"no Triton program knows the score {type(score).__name__}")
-    bias = mask = labels = None
+    bias = mask = None
+    labels: tuple[Tensor | None, Tensor | None] = (None, None)
     if problem.mask is not None and problem.mask.dtype == bool:
         mask = torch.tensor(problem.mask[None], device=device())
     elif problem.mask is not None:
         bias = _put(problem.mask[None], dtype)
     if problem.exclude is not None:
-        query_labels, key_labels = (torch.tensor(part[None], device=device()) for part in problem.exclude)
-        labels = query_labels, key_labels
+        labels = tuple(torch.tensor(part[None], device=device()) for part in problem.exclude)  # type: ignore[assignment]
     log_weight = None if problem.log_weight is None else _put(problem.log_weight[None], dtype)
     w = _put(w, dtype)
     form = replace(form_of(code, sides[0][None], sides[1][None], w), apart=apart)
     constant = 0.0 if form.sign is None else float((form.sign[: len(w)] * w).sum())
-    who = Who(mask, bias, None, labels, log_weight, finite=True)
+    who = Who(mask, bias, None, *labels, log_weight, finite=True)
     return Told(form, _put(problem.columns[None], dtype), who, w, constant, query, key)
 
 

@@ -1,0 +1,217 @@
+"""Which way tensors are computed, decided by sizes, score, dtype, device and options before anything runs.
+
+``regard.pool`` of tensors
+  on a GPU
+    half-precision dot products, no options      → flash, cudnn  torch's own fused attention, as torch prefers
+    Gaussian, dot-product or additive scores of
+      one batch, not large                       → layer     one launch; tensors are read where they lie
+  few numbers in the scores, on any device       → dense     plain torch, which forms (query, key)
+  otherwise, on a CPU                            → the engines of ``regard.pooling.planner``, one member of the batch
+                                                   after another
+  otherwise, on a GPU
+    dot products of many features or columns, and
+      large Gaussian problems that lose little   → products  scores by matrix products
+    all else                                     → fused     scores by differences
+
+a layer of ``regard.nn``
+  weights wanted, dropped or not by softmax; a score or a mask of which the programs have no gradient; or few numbers
+                                                 → dense     the layer's own scores, in plain torch
+  otherwise                                      → as ``regard.pool``
+
+Then, on a GPU, for a Gaussian or Laplace score a second step: queries so far from the keys that scores would round to
+each other are answered by dense.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from regard.core.plan import Step
+from regard.core.problem import Sketch
+from regard.core.scores import Additive, DotProduct, Gaussian, Score
+from regard.engines.gpu.lay import ADDITIVE, DOT, GAUSSIAN, LAPLACE
+from regard.engines.gpu.layer import PRODUCTS
+from regard.engines.gpu.rows import loss
+from regard.pooling.planner import Plan
+from regard.tensors.inputs import Inputs, can_branch
+
+Tensor = torch.Tensor
+
+# Numbers in the scores' intermediate results up to which plain torch is faster than waking the programs: 4 MB and, on
+# a GPU, which wakes slower, 16 MB.
+SMALL = {"cpu": 1 << 20, "cuda": 1 << 22}
+# Numbers that a layer of regard.nn would hold for the scores of all pairs from which on programs are faster: 64 MB.
+LARGE_LAYER = 1 << 24
+# Work up to which one launch over tensors where they lie is faster than laid-out rows, in features of pairs; what a
+# hidden unit counts for, and a pair whose Gaussian features are so few that differences are taken.
+LAYER_WORK = 1 << 35
+UNIT_WORK = 8
+DIFFERENCES_WORK = 256
+# Features and columns that one tile holds, of problems of a layer's size and of products.
+LAYER_WIDTH = 128
+PRODUCTS_WIDTH = 128
+# Features from which on Gaussian scores by products beat differences, and features or columns for dot products.
+GAUSSIAN_WIDTH = 8
+DOT_WIDTH = 16
+# Features of pairs from which on Gaussian products pay: their rows take the host some milliseconds to lay out.
+PRODUCTS_WORK = 1 << 35
+# R² (``rows.loss``), in powers of two, up to which scores from Gaussian products are rounded by less than 5e-6.
+LARGEST_LOSS = 64.0
+# Features that torch's own attention takes, and the multiple they have to be.
+FLASH_WIDTH, FLASH_MULTIPLE = 256, 8
+
+HALF = (torch.float16, torch.bfloat16)
+# What ``torch._fused_sdp_choice`` answers, and the way it means.
+TORCH_ATTENTION = {1: "flash", 3: "cudnn"}
+# Why each way is taken; ``compiled`` is explained by the engines' own planner.
+REASONS = {
+    "dense": "{numbers:,} numbers in the scores are few enough for plain torch",
+    "flash": "half-precision dot products by torch's flash attention",
+    "cudnn": "half-precision dot products by torch's attention of cuDNN",
+    "layer": "{pairs:,} pairs are a layer's size: one launch, tensors read where they lie",
+    "products": "{pairs:,} pairs, scores by matrix products in {width} features",
+    "fused": "{pairs:,} pairs, scores by Triton programs over laid-out rows",
+}
+FAR = "only for queries so far away that scores would round to each other"
+
+
+def on_programs(query: Tensor) -> bool:
+    """Whether the Triton programs compute this."""
+    return query.is_cuda
+
+
+def kind_of(score: Score, features: int) -> tuple[int, int]:
+    """The operators' code of a score, and the features of a pair as they see them: projected, or hidden units."""
+    if isinstance(score, Additive):
+        return ADDITIVE, score.w_v.shape[0]
+    if isinstance(score, DotProduct):
+        return DOT, features
+    radial: Any = score
+    return radial.kernel.code, radial.w.shape[1] if radial.w.ndim == 2 else features
+
+
+def choose(given: Inputs, score: Score) -> str:
+    """The way that ``pool`` computes these tensors; *cost*: a few comparisons, and nothing waits for a device."""
+    query = given.query
+    code, width = kind_of(score, query.shape[-1])
+    pairs = given.batch.numel() * query.shape[-2] * given.key.shape[-2]
+    if on_programs(query) and pairs:
+        attention = _torch_attention(given, score)
+        if attention is not None:
+            return attention
+        if _is_layer(given, score, code, width, pairs):
+            return "layer"
+    return of_rows(given, code, width, given.batch.numel() * query.shape[-2])
+
+
+def of_rows(given: Inputs, code: int, width: int, queries: int) -> str:
+    """The way of so many queries, those of all members of the batch together, once rows are laid out."""
+    pairs, columns = queries * given.key.shape[-2], given.value.shape[-1]
+    if not pairs or pairs * max(width, columns) <= SMALL["cuda" if given.query.is_cuda else "cpu"]:
+        return "dense"
+    if not on_programs(given.query):
+        return "compiled"
+    double = any(part.dtype == torch.float64 for part in given[:3])
+    if double or max(width, columns) > PRODUCTS_WIDTH:
+        return "fused"
+    if code == DOT:
+        return "products" if max(width, columns) >= DOT_WIDTH else "fused"
+    biased = given.bias is not None or (given.mask is not None and given.mask.dtype != torch.bool)
+    wide = code == GAUSSIAN and width >= GAUSSIAN_WIDTH and pairs * width >= PRODUCTS_WORK
+    return "products" if wide and not biased and can_branch(given.query) else "fused"
+
+
+def loses_little(query: Tensor, key: Tensor, w: Tensor) -> bool:
+    """Whether Gaussian scores from products are good to 5e-6. NaN, which a mask may hide, does not tell: then not."""
+    return float(loss(query.detach(), key.detach(), w.detach())) <= LARGEST_LOSS
+
+
+def may_be_far(code: int, way: str) -> bool:
+    """Whether some queries may be too far from the keys for this way."""
+    return code in (GAUSSIAN, LAPLACE) and way not in ("dense", "compiled")
+
+
+def layer_is_dense(numbers: int, mask: Tensor | None) -> bool:
+    """Whether a layer of ``regard.nn`` with a score that the programs have is computed in plain torch all the same.
+
+    ``numbers`` is what the scores of all its pairs hold in plain torch; of a mask the programs have no gradient.
+    """
+    return numbers < LARGE_LAYER or (mask is not None and mask.requires_grad)
+
+
+def _torch_attention(given: Inputs, score: Score) -> str | None:
+    """The way of plain dot products in half precision, of one width and batch, where torch's own attention is one."""
+    query, key, value = given[:3]
+    if not isinstance(score, DotProduct) or isinstance(score.w, Tensor) or any(x is not None for x in given[4:]):
+        return None
+    if query.dtype not in HALF or not query.is_cuda or query.ndim not in (2, 3):
+        return None
+    whole = (*query.shape[:-2], query.shape[-1])
+    if any(part.dtype != query.dtype or (*part.shape[:-2], part.shape[-1]) != whole for part in (key, value)):
+        return None
+    if query.shape[-1] % FLASH_MULTIPLE or not 0 < query.shape[-1] <= FLASH_WIDTH:
+        return None
+    heads = (part.reshape(-1, 1, *part.shape[-2:]) for part in (query, key, value))
+    return TORCH_ATTENTION.get(int(torch._fused_sdp_choice(*heads, scale=float(score.w) / query.shape[-1] ** 0.5)))
+
+
+def _is_layer(given: Inputs, score: Score, code: int, width: int, pairs: int) -> bool:
+    """Whether the programs for a layer's size take this: one batch, lengths and boolean masks, and not large."""
+    query, value = given.query, given.value
+    if torch.compiler.is_compiling() or given.bias is not None or given.labels or given.weight is not None:
+        return False
+    if not isinstance(score, Gaussian | DotProduct | Additive) or (code == GAUSSIAN and score.w.ndim == 2):  # type: ignore[union-attr]
+        return False
+    if query.dtype not in (torch.float32, *HALF):
+        return False
+    if any(part.dtype != query.dtype or part.shape[:-2] != query.shape[:-2] for part in (given.key, value)):
+        return False
+    if given.mask is not None and (given.mask.dtype != torch.bool or given.batch != query.shape[:-2]):
+        return False
+    if given.lens is not None and given.lens.dtype not in (torch.int32, torch.int64):
+        return False
+    if not 0 < width <= LAYER_WIDTH or not 0 < value.shape[-1] <= LAYER_WIDTH:
+        return False
+    few = code == GAUSSIAN and width < PRODUCTS
+    return pairs * (UNIT_WORK * width if code == ADDITIVE else DIFFERENCES_WORK if few else width) < LAYER_WORK
+
+
+def explained(given: Inputs, score: Score, way: str, members: list[Plan]) -> Plan:
+    """The plan in words. ``members`` are the plans of the batch's members where engines of a CPU compute them."""
+    query, key, value = given[:3]
+    code, width = kind_of(score, query.shape[-1])
+    Q, K, P = query.shape[-2], key.shape[-2], value.shape[-1]
+    pairs = given.batch.numel() * Q * K
+    real = torch.float64 if any(part.dtype == torch.float64 for part in (query, key, value)) else torch.float32
+    sketch = Sketch(
+        queries=Q,
+        keys=K,
+        width=key.shape[-1],
+        columns=P,
+        dtype=np.dtype(str(real).removeprefix("torch.")),
+        score=score,
+        masked=given.mask is not None or given.bias is not None or given.lens is not None,
+        weighted=given.weight is not None,
+        excluding=given.labels is not None,
+        batch=tuple(given.batch),
+        device=query.device.type,
+    )
+    if way == "compiled":
+        # Members of a batch have the same sizes, but may differ in span, and so in engine.
+        kinds: dict[str, list[Plan]] = {}
+        for one in members:
+            kinds.setdefault(one.steps[0].engine, []).append(one)
+        counted = [f" ({len(same)} of the {len(members)} in the batch)" for same in kinds.values()]
+        steps = tuple(
+            replace(step, reason=step.reason + (count if len(kinds) > 1 else ""))
+            for same, count in zip(kinds.values(), counted, strict=True)
+            for step in same[0].steps
+        )
+        return Plan(sketch, steps, members[0].candidates)
+    reason = REASONS[way].format(numbers=pairs * max(width, P), pairs=pairs, width=width)
+    ways = [(way, reason), ("dense", FAR)] if may_be_far(code, way) else [(way, reason)]
+    return Plan(sketch, tuple(Step(name, score, Q, K, K, 0, why) for name, why in ways))
