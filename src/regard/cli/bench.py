@@ -30,10 +30,15 @@ ASKED = {"auto": None, "tiled": 256, "pruned": None, "spectral": None}
 
 @dataclass(frozen=True)
 class Bench:
-    """Checked arguments of ``regard bench``."""
+    """Time regard on this machine, beside numpy and other libraries that happen to be installed.
 
-    out: str | None
-    force: bool
+    Averages values on [0, 5) in one and in three features, at bandwidths that suit them. Every line says how long
+    all queries take, how that compares with regard's own choice of engine, and the largest error beside direct
+    differences. Compilation is left out. Takes less than a minute.
+    """
+
+    out: Annotated[str | None, typer.Option(help="Also write the figures as JSON to this file.")] = None
+    force: Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")] = False
 
     def run(self) -> None:
         from regard.data.files import atomic_write, check_output
@@ -131,16 +136,3 @@ def _cells(n: int, d: int, one: Contestant, ours: float) -> list[str]:
 def _line(cells: list[str]) -> str:
     sizes = (9, 3, 27, 12, 12, 0)
     return " ".join(cell.ljust(size) for cell, size in zip(cells, sizes, strict=True)).rstrip()
-
-
-def command(
-    out: Annotated[str | None, typer.Option(help="Also write the figures as JSON to this file.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")] = False,
-) -> Bench:
-    """Time regard on this machine, beside numpy and other libraries that happen to be installed.
-
-    Averages values on [0, 5) in one and in three features, at bandwidths that suit them. Every line says how long
-    all queries take, how that compares with regard's own choice of engine, and the largest error beside direct
-    differences. Compilation is left out. Takes less than a minute.
-    """
-    return Bench(out, force)

@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike
 
 from regard.plot import style
 from regard.plot.display import Display, Labels, named, plain
-from regard.plot.heatmaps import grey_gaps
 
 # Letters of a token that are written; a longer one ends in ….
 LETTERS = 14
@@ -100,15 +99,7 @@ class AlignmentDisplay(Display):
         beside = 0.09 * max(map(letters, said)) + 1.1 + (1.0 if colorbar else 0.0) + (0.8 if self.entropy else 0.0)
         above = 1.1 if max(map(letters, words)) <= 2 else 0.8 + 0.09 * max(map(letters, words))
         ax = self._on(ax, _inches(sources, beside, 3.4), _inches(targets, above, 2.2), grid=False)
-        self.image_ = ax.imshow(
-            np.ma.masked_invalid(self.weights),
-            norm=Normalize(0.0, 1.0),
-            cmap=grey_gaps(style.WEIGHTS),
-            interpolation="none",
-            aspect="auto",
-        )
-        for spine in ax.spines.values():
-            spine.set(visible=True, color=style.HAIRLINE)
+        self.image_ = style.heatmap(ax, self.weights, Normalize(0.0, 1.0), aspect="auto")
         self._write(ax, words, said)
         self.entropy_ = self._bars(ax) if self.entropy else None
         self.colorbar_ = style.colorbar(self.image_, ax, self.labels["weight"]) if colorbar else None

@@ -17,8 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from regard.plot import style
-from regard.plot.display import Array, Display, Labels, column, looks, plain, relevance_of, short, training
-from regard.plot.heatmaps import grey_gaps
+from regard.plot.display import Array, Display, Labels, column, looks, plain, short, training
 
 # Cells along a side of the map; more queries or keys share them. As many as the coarsest usual output (72 dots per
 # inch) can show in a figure of usual size, so that no cell is lost or smeared.
@@ -110,7 +109,7 @@ class AttentionMapDisplay(Display):
         if not hasattr(estimator, "attend"):
             raise TypeError(f"estimator must have attend, got {type(estimator).__name__}")
         rows = training(estimator)
-        j = rows.feature(feature, relevance_of(estimator))
+        j = rows.feature(feature)
         asked = rows.X if X is None else np.asarray(X, np.float64)
         if asked.ndim != 2 or asked.shape[1] != rows.X.shape[1] or not len(asked):
             raise ValueError(f"X must have shape (queries, {rows.X.shape[1]}), got {asked.shape}")
@@ -144,22 +143,11 @@ class AttentionMapDisplay(Display):
         ax = self._on(ax, 5.8, 4.8, grid=False)
         queries, keys = self.shape
         down, across = (block * count for block, count in zip(self.pooled, self.cells.shape, strict=True))
-        if norm is None:
-            finite = self.cells[np.isfinite(self.cells)]
-            low, high = float(finite.min(initial=0.0)), float(finite.max(initial=0.0))
-            norm = Normalize(low, high if high > low else low + 1.0)
-        self.image_ = ax.imshow(
-            np.ma.masked_invalid(self.cells),
-            norm=norm,
-            cmap=grey_gaps(style.WEIGHTS),
-            interpolation="none",
-            aspect="auto",
-            extent=(-0.5, across - 0.5, down - 0.5, -0.5),
-        )
+        norm = style.scale(self.cells) if norm is None else norm
+        extent = (-0.5, across - 0.5, down - 0.5, -0.5)
+        self.image_ = style.heatmap(ax, self.cells, norm, aspect="auto", extent=extent)
         # The last cells may stand for fewer.
         ax.set(xlim=(-0.5, keys - 0.5), ylim=(queries - 0.5, -0.5))
-        for spine in ax.spines.values():
-            spine.set(visible=True, color=style.HAIRLINE)
         for axis, side, inputs in ((ax.xaxis, "key", self.key), (ax.yaxis, "query", self.query)):
             self._write(axis, side, inputs)
         self.colorbar_ = None
