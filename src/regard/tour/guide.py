@@ -9,7 +9,7 @@ from typing import NamedTuple
 from regard.data import notes
 from regard.data.text import LANGUAGES, Text
 from regard.plot.printing import lettered, saved
-from regard.tour.page import Illustration, Stop, page
+from regard.tour.page import Stop, page
 from regard.tour.station import Visit
 from regard.tour.stations import STATIONS
 
@@ -74,12 +74,11 @@ def run(
             pictures = []
             for drawing in told.drawings:
                 name = f"{number:02d}-{drawing.name}"
-                svg = saved(drawing.figure, "svg")
+                pictures.append(saved(drawing.figure, "svg"))
                 # Laid out once for both files.
                 drawing.figure.set_layout_engine("none")
                 files[Path("figures", f"{name}.png")] = saved(drawing.figure, "png")
-                files[Path("figures", f"{name}.svg")] = svg
-                pictures.append(Illustration(svg, drawing.caption.said(lang), drawing.wide))
+                files[Path("figures", f"{name}.svg")] = pictures[-1]
             stops.append(Stop(station, number, told, tuple(pictures)))
     html = page(stops, lang, seed)
     _write(out, files, html)
