@@ -24,7 +24,8 @@ from regard.plot.display import Array, Display, Labels, column, looks, plain, sh
 CELLS = 280
 # Weights asked of an estimator at once.
 TILE = 1 << 22
-AGGREGATES = {"max": np.maximum, "mean": np.add}
+# How weights that share a cell are combined, and what an empty cell holds.
+AGGREGATES = {"max": (np.maximum, -np.inf), "mean": (np.add, 0.0)}
 # Ticks closer than this share of a side are not both written: numbers are wider than high.
 APART = {"key": 0.1, "query": 0.05}
 
@@ -198,26 +199,17 @@ class AttentionMapDisplay(Display):
         """Cells from the weights of some queries at a time, ``weights_of(numbers of queries)``."""
         rows, columns = self._order
         down, across = self._edges
-        combine = AGGREGATES[self.aggregate]
-        cells = np.empty((len(down) - 1, len(across) - 1))
+        combine, identity = AGGREGATES[self.aggregate]
+        cells = np.full((len(down) - 1, len(across) - 1), identity)
+        block = self.pooled[0]
         many = max(1, TILE // self.shape[1])
-        start = 0
-        while start < len(cells):
-            # As many rows of cells as fit, one at least.
-            stop = max(start + 1, int(np.searchsorted(down, down[start] + many, side="right")) - 1)
-            part: Array | None = None
-            for first in range(down[start], down[stop], many):
-                some = rows[first : min(first + many, down[stop])]
-                block = np.asarray(weights_of(some), np.float64)[:, columns]
-                block = combine.reduceat(block, across[:-1], axis=1)
-                if stop - start == 1:  # one row of cells may take several tiles
-                    block = combine.reduce(block, axis=0, keepdims=True)
-                    part = block if part is None else combine(part, block)
-                else:
-                    part = combine.reduceat(block, down[start:stop] - down[start], axis=0)
-            assert part is not None
-            cells[start:stop] = part
-            start = stop
+        # Whole rows of cells where they fit; otherwise one takes several tiles.
+        many -= many % block if many > block else 0
+        for first in range(0, len(rows), many):
+            some = rows[first : first + many]
+            weights = combine.reduceat(np.asarray(weights_of(some), np.float64)[:, columns], across[:-1], axis=1)
+            row, start = np.unique(np.arange(first, first + len(some)) // block, return_index=True)
+            cells[row] = combine(cells[row], combine.reduceat(weights, start, axis=0))
         if self.aggregate == "mean":
             cells /= np.outer(np.diff(down), np.diff(across))
         return cells
