@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.console import working
-from regard.cli.inputs import loaded, queries, safe_table, target_names
+from regard.cli.inputs import by_name, loaded, queries, safe_table, target_names
 
 if TYPE_CHECKING:
     from regard.data import Table
@@ -51,7 +51,6 @@ def _long(saved: Saved, attention: Any, out: str) -> Table:
     value = saved.model.value_[key]
     if hasattr(saved.model, "classes_"):
         value = saved.model.classes_[value]
-    several = value if value.ndim == 2 else value[:, None]
     names = ["value"] if value.ndim == 1 else target_names(saved, "value")
     return safe_table(
         {
@@ -59,7 +58,7 @@ def _long(saved: Saved, attention: Any, out: str) -> Table:
             "rank": rank + 1,
             "key": saved.model.row_ids_[key],
             "weight": attention.weight[query, rank],
-            **{name: several[:, number] for number, name in enumerate(names)},
+            **by_name(value, names),
             "mass": attention.mass[query],
         },
         out,

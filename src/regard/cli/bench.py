@@ -58,12 +58,14 @@ class Bench:
                     contestants = _raced(n, d, learned * (n / 20_000) ** (-1 / (d + 4)))
                     ours = contestants[0].time
                     for one in contestants:
-                        found.append({"rows": n, "features": d, "contestant": one.name} | _record(one))
+                        error = one.error if math.isfinite(one.error) else None
+                        record = {"rows": n, "features": d, "contestant": one.name, "seconds": one.time}
+                        found.append(record | {"queries": one.queries, "error": error})
                         print(_line(_cells(n, d, one, ours)), flush=True)
         if self.out is not None:
-            record = {"machine": facts, "tol": TOL, "results": found}
+            written = {"machine": facts, "tol": TOL, "results": found}
             with atomic_write(self.out, force=self.force, error=ValueError) as file:
-                file.write((json.dumps(record, ensure_ascii=False, allow_nan=False, indent=1) + "\n").encode())
+                file.write((json.dumps(written, ensure_ascii=False, allow_nan=False, indent=1) + "\n").encode())
             say(f"wrote {self.out}")
 
 
@@ -118,11 +120,6 @@ def _peers(given: Rows, w: float) -> Iterator[tuple[str, Callable[[Any], Any], i
             return solve(query, setting)
 
         yield name, answer, least
-
-
-def _record(one: Contestant) -> dict[str, Any]:
-    error = one.error if math.isfinite(one.error) else None
-    return {"seconds": one.time, "queries": one.queries, "error": error}
 
 
 def _cells(n: int, d: int, one: Contestant, ours: float) -> list[str]:

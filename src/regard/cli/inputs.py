@@ -106,6 +106,12 @@ def target_names(saved: Saved, fallback: str) -> list[str]:
     return [name] if value.ndim == 1 else [f"{name}_{number + 1}" for number in range(value.shape[1])]
 
 
+def by_name(values: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Columns of values (n,) or (n, P) under their names."""
+    columns = values[:, None] if values.ndim == 1 else values
+    return {name: columns[:, number] for number, name in enumerate(names)}
+
+
 def spreadsheet_safe(text: str) -> str:
     """Text that no spreadsheet takes for a formula: one that starts as a formula may gets an apostrophe.
 

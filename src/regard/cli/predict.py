@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.console import on_terminal, say, working
-from regard.cli.inputs import loaded, queries, safe_table, target_names
+from regard.cli.inputs import by_name, loaded, queries, safe_table, target_names
 from regard.cli.progress import walking
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Predict:
         rows = f"rows {table.first:,} to {table.first + len(table) - 1:,}"
         with warnings.catch_warnings(record=True) as caught:
             try:
-                columns = _by_name(model.predict(X), names)
+                columns = by_name(model.predict(X), names)
                 if self.interval is not None:
                     columns |= _ranges(model, X, names, self.interval)
                 if self.explain is not None:
@@ -109,11 +109,6 @@ class Predict:
                 raise ValueError(f"{table.source}: {rows}: {reason}") from None
         warned.extend((rows, str(found.message)) for found in caught)
         return columns
-
-
-def _by_name(predicted: Any, names: list[str]) -> dict[str, Any]:
-    columns = predicted[:, None] if predicted.ndim == 1 else predicted
-    return {name: columns[:, number] for number, name in enumerate(names)}
 
 
 def _measured(model: Any, coverage: float) -> None:

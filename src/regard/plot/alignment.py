@@ -115,10 +115,10 @@ class AlignmentDisplay(Display):
         widest = max(map(letters, words))
         fitting = 72.0 * across / (0.62 * widest)  # points at which the widest token fills its cell
         upright = widest > 2 and fitting < LARGEST_TYPE
-        size_across = _points(across) if upright else _between(fitting)
+        size_across = _between(0.62 * 72.0 * across if upright else fitting)
         ax.set_xticks(range(len(words)), [plain(word) for word in words], rotation=90 if upright else 0)
         ax.set_yticks(range(len(said)), [plain(word) for word in said])
-        for axis, points in ((ax.xaxis, size_across), (ax.yaxis, _points(down))):
+        for axis, points in ((ax.xaxis, size_across), (ax.yaxis, _between(0.62 * 72.0 * down))):
             axis.set_tick_params(length=0.0, pad=4.0)
             for label in axis.get_ticklabels():
                 label.set_fontsize(points)
@@ -164,10 +164,6 @@ def _inches(cells: int, margin: float, least: float) -> float:
     return min(max(least, margin + CELL * cells), LARGEST)
 
 
-def _points(inches: float) -> float:
-    """The type that a line of so many inches can hold."""
-    return _between(0.62 * 72.0 * inches)
-
-
 def _between(points: float) -> float:
+    """Type of so many points, or the nearest size that is drawn; a line holds 0.62 of its height."""
     return min(max(SMALLEST_TYPE, points), LARGEST_TYPE)

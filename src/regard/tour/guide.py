@@ -81,16 +81,12 @@ def run(
                 files[Path("figures", f"{name}.svg")] = pictures[-1]
             stops.append(Stop(station, number, told, tuple(pictures)))
     html = page(stops, lang, seed)
-    _write(out, files, html)
+    (out / "figures").mkdir(parents=True, exist_ok=True)
+    for path, content in files.items():
+        (out / path).write_bytes(content)
+    (out / "index.html").write_text(html, encoding="utf-8")
     rows = tuple(
         Row(s.station.title.said(lang), s.station.question.said(lang), s.told.answer.said(lang)) for s in stops
     )
     headings = (COLUMNS[0].said(lang), COLUMNS[1].said(lang), COLUMNS[2].said(lang))
-    return TourResult(out / "index.html", tuple(out / name for name in files), headings, rows)
-
-
-def _write(out: Path, files: dict[Path, bytes], html: str) -> None:
-    (out / "figures").mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        (out / name).write_bytes(content)
-    (out / "index.html").write_text(html, encoding="utf-8")
+    return TourResult(out / "index.html", tuple(out / path for path in files), headings, rows)

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from regard import LocalLinearRegressor
 from regard.data import notes_truth
 from regard.data.text import Text
+from regard.model.baselines import root_mean_square
 from regard.plot import style
-from regard.tour.numbers import rmse, signed
+from regard.tour.numbers import signed
 from regard.tour.station import Drawing, Station, Told, Visit
 from regard.tour.stations.learned import by_lbfgs
 
@@ -28,7 +29,7 @@ def tell(visit: Visit) -> Told:
     models = (mean, line)
     # Predictions are linear in y, so with noise of mean zero the bias is that of the truth at the keys.
     bias = [model.effective_weights(FINE[:, None]) @ notes_truth(x_train) - notes_truth(FINE) for model in models]
-    errors = [rmse(model.predict(x_test[:, None]), y_truth) for model in models]
+    errors = [root_mean_square(model.predict(x_test[:, None]) - y_truth) for model in models]
     figure = style.picture(8.4, 3.8)
     left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.25))
     _draw_end(left, visit, [model.predict(FINE[:, None]) for model in models])

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from regard import NadarayaWatsonRegressor
 from regard.data import notes
 from regard.data.text import Text
+from regard.model.baselines import root_mean_square
 from regard.plot import style
-from regard.tour.numbers import rmse, signed
+from regard.tour.numbers import signed
 from regard.tour.station import Drawing, Station, Told, Visit
 from regard.tour.stations.moredata import plain_ticks, slope
 
@@ -57,7 +58,7 @@ def _learned(seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
             data = notes(n_train=n, seed=seed + draw)
             model = NadarayaWatsonRegressor(metric="scalar").fit(data.x_train[:, None], data.y_train)
             widths[row, draw] = model.w_
-            errors[row, draw] = rmse(model.predict(data.x_test[:, None]), data.y_truth)
+            errors[row, draw] = root_mean_square(model.predict(data.x_test[:, None]) - data.y_truth)
     return np.exp(np.log(widths).mean(axis=1)), np.sqrt((errors**2).mean(axis=1))
 
 

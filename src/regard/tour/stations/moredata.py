@@ -13,8 +13,9 @@ from regard import pool
 from regard.core.scores import Gaussian
 from regard.data import notes, notes_truth
 from regard.data.text import Text
+from regard.model.baselines import root_mean_square
 from regard.plot import style
-from regard.tour.numbers import rmse, signed
+from regard.tour.numbers import signed
 from regard.tour.station import Drawing, Station, Told, Visit
 
 SIZES = (50, 200, 800, 3200, 12800)
@@ -69,8 +70,8 @@ def _errors(seed: int, power: float) -> Curve:
         score = Gaussian(w=1.0 / n**power)
         for draw in range(REPEATS):
             data = notes(n_train=n, seed=seed + draw)
-            predicted = pool(data.x_test, data.x_train, data.y_train, score, engine="reference").output
-            errors[row, draw] = rmse(predicted, data.y_truth), rmse(predicted[INSIDE], data.y_truth[INSIDE])
+            off = pool(data.x_test, data.x_train, data.y_train, score, engine="reference").output - data.y_truth
+            errors[row, draw] = root_mean_square(off), root_mean_square(off[INSIDE])
     return Curve(*np.sqrt((errors**2).mean(axis=1)).T)
 
 
@@ -78,7 +79,7 @@ def _bias(visit: Visit) -> float:
     """Error at h = 1 with so many keys, free of noise, that only the smoothing itself is left."""
     keys = (np.arange(5000) + 0.5) / 1000
     flat = pool(visit.data.x_test, keys, notes_truth(keys), Gaussian(w=1.0), engine="reference").output
-    return rmse(flat, visit.data.y_truth)
+    return root_mean_square(flat - visit.data.y_truth)
 
 
 def slope(sizes: Sequence[int], heights: NDArray[Any]) -> float:

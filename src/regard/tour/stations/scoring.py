@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from regard import AttentionRegressor
 from regard.data.text import Text
+from regard.model.baselines import root_mean_square
 from regard.plot import plot_kernel_reg, style
-from regard.tour.numbers import rmse
 from regard.tour.station import Drawing, Station, Told, Visit, needs_torch
 from regard.tour.stations.sharper import weight_maps
 
@@ -31,8 +31,8 @@ def tell(visit: Visit) -> Told:
     helped = learned(visit, "dot", embed="mlp")
     y_train, x_test, y_truth = visit.data.y_train, visit.data.x_test[:, None], visit.data.y_truth
     curves = [model.predict(x_test) for model in models]
-    errors = [f"{rmse(curve, y_truth):.3f}" for curve in curves]
-    mean, better = f"{rmse(y_train.mean(), y_truth):.3f}", f"{rmse(helped.predict(x_test), y_truth):.3f}"
+    errors = [f"{root_mean_square(curve - y_truth):.3f}" for curve in curves]
+    mean, better = (f"{root_mean_square(curve - y_truth):.3f}" for curve in (y_train.mean(), helped.predict(x_test)))
     losses = [model.history_.loss for model in models]
     names, weights = [name.said(visit.lettering) for name in NAMES], [model.attend(x_test) for model in models]
     left_out = [f"{1.0 - model.loo_score_:.3f}" for model in models]

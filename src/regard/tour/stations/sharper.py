@@ -13,8 +13,8 @@ from regard import NadarayaWatsonRegressor, attention_weights
 from regard.bandwidth import loo_objective
 from regard.core.scores import Gaussian
 from regard.data.text import Text
+from regard.model.baselines import root_mean_square
 from regard.plot import show_heatmaps
-from regard.tour.numbers import rmse
 from regard.tour.station import Drawing, Station, Told, Visit
 from regard.tour.stations.learned import by_lbfgs, by_the_notes
 
@@ -25,7 +25,7 @@ def tell(visit: Visit) -> Told:
     models = (NadarayaWatsonRegressor(bandwidth=1.0).fit(keys, y_train), by_the_notes(visit), by_lbfgs(visit))
     widths = [float(model.w_) for model in models]
     left_out = [np.sqrt(loo_objective(keys, y_train, Gaussian(w=w))) for w in widths]
-    errors = [rmse(model.predict(x_test[:, None]), y_truth) for model in models]
+    errors = [root_mean_square(model.predict(x_test[:, None]) - y_truth) for model in models]
     weights = [attention_weights(x_test, x_train, Gaussian(w=w)) for w in widths]
     heard = [float(np.median(1.0 / (a**2).sum(axis=1))) for a in weights]
     names = (
