@@ -14,6 +14,7 @@ from websockets.exceptions import ConnectionClosed
 from regard import KernelRegressor, NadarayaWatsonRegressor
 from regard.bandwidth import Objective, follow_the_notes
 from regard.data import houses, notes
+from regard.play.fair import Job
 from regard.play.messages import MOST_CHARACTERS
 from regard.play.talk import ASKS
 from regard.play.training import Lesson, train
@@ -190,12 +191,12 @@ def test_stopped_the_best_so_far_is_the_best_in_any_unit_of_y(size):
     lesson = Lesson(DATA.x_train, size * DATA.y_train, "gaussian", "lbfgs", 1.0)
     told: list[dict] = []
 
-    class Ended:
+    class Ended(Job):
         @property
         def over(self) -> bool:
             return len(told) >= 8
 
-    train(lesson, Ended(), told.append)
+    train(lesson, Ended("", print, 1.0), told.append)
     objective = Objective.of(DATA.x_train[:, None], DATA.y_train)
     tried = [each["w"] for each in told if each["did"] == "step"]
     assert len(tried) >= 8

@@ -1,7 +1,7 @@
 """The commands under one name, and the one place where outcomes become exit codes.
 
-Each command is a module with a frozen dataclass of its checked arguments. Its ``command`` function is what typer
-reads: it returns that dataclass and does nothing else. ``run`` then calls ``.run()`` on it.
+Each command is a module with a frozen dataclass. Typer reads its fields as arguments and options and its docstring as
+help, and makes one; ``__post_init__`` checks it, and ``run`` then calls ``.run()`` on it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,15 @@ from typing import Annotated, Any
 import typer
 
 from regard import __version__
-from regard.cli import attend, bench, diagnose, fit, play, predict, tour, translate
+from regard.cli import translate
+from regard.cli.attend import Attend
+from regard.cli.bench import Bench
 from regard.cli.console import say
+from regard.cli.diagnose import Diagnose
+from regard.cli.fit import Fit
+from regard.cli.play import Play
+from regard.cli.predict import Predict
+from regard.cli.tour import Tour
 
 EXIT_CODES = (
     "Exit codes: 0 fine; 1 a bug in regard; 2 bad input or usage; 130 stopped by Ctrl-C; 141 the pipe we wrote to "
@@ -32,13 +39,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("fit", epilog=EXIT_CODES)(fit.command)
-app.command("predict", epilog=EXIT_CODES)(predict.command)
-app.command("attend", epilog=EXIT_CODES)(attend.command)
-app.command("diagnose", epilog=EXIT_CODES)(diagnose.command)
-app.command("tour", epilog=EXIT_CODES)(tour.command)
-app.command("play", epilog=EXIT_CODES)(play.command)
-app.command("bench", epilog=EXIT_CODES)(bench.command)
+for command in (Fit, Predict, Attend, Diagnose, Tour, Play, Bench):
+    app.command(command.__name__.lower(), epilog=EXIT_CODES)(command)
 app.add_typer(translate.app, name="translate")
 
 # Newer typers carry their own click, older ones import it; this is the base of all usage errors in either.

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.inputs import asking, safe_table, target_names
+from regard.cli.console import working
+from regard.cli.inputs import by_name, loaded, queries, safe_table, target_names
 
 if TYPE_CHECKING:
     from regard.data import Table
@@ -16,18 +17,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Attend:
-    """Checked arguments of ``regard attend``."""
+    """Show which training rows each prediction looked at.
 
-    model: str
-    data: str
-    top: int
-    out: str
-    force: bool
+    Writes one line per query and training row, most attended first: query (row number in this table), rank,
+    key (row number in the training table), weight (all weights of a query sum to 1), value (the training row's
+    target) and mass (the sum of the weights shown for the query). Rows are counted from 0: row 0 is the first below
+    the header.
+    """
+
+    model: Annotated[str, typer.Argument(help="Model file, as regard fit or regard.save wrote it.")]
+    data: Annotated[str, typer.Argument(help="Table of queries: .csv, .tsv, .csv.gz, .parquet, or - for stdin.")]
+    top: Annotated[int, typer.Option(min=1, help="How many training rows to show for each query.")] = 5
+    out: Annotated[str, typer.Option(help="Where to write; - is standard output as CSV.")] = "-"
+    force: Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")] = False
 
     def run(self) -> None:
-        from regard.data import write_table
+        from regard.data import read_table, write_table
 
-        with asking(self.model, self.data, self.out, force=self.force) as (saved, X, now):
+        saved = loaded(self.model, self.data, self.out, force=self.force)
+        with working(f"Reading {self.data}") as now:
+            X = queries(saved, read_table(self.data))
             now(f"Attending to {len(saved.model.key_):,} training rows, {len(X):,} queries")
             attention = saved.model.attend(X, top=min(self.top, len(saved.model.key_)))
         write_table(_long(saved, attention, self.out), self.out, force=self.force)
@@ -42,7 +51,6 @@ def _long(saved: Saved, attention: Any, out: str) -> Table:
     value = saved.model.value_[key]
     if hasattr(saved.model, "classes_"):
         value = saved.model.classes_[value]
-    several = value if value.ndim == 2 else value[:, None]
     names = ["value"] if value.ndim == 1 else target_names(saved, "value")
     return safe_table(
         {
@@ -50,25 +58,8 @@ def _long(saved: Saved, attention: Any, out: str) -> Table:
             "rank": rank + 1,
             "key": saved.model.row_ids_[key],
             "weight": attention.weight[query, rank],
-            **{name: several[:, number] for number, name in enumerate(names)},
+            **by_name(value, names),
             "mass": attention.mass[query],
         },
         out,
     )
-
-
-def command(
-    model: Annotated[str, typer.Argument(help="Model file, as regard fit or regard.save wrote it.")],
-    data: Annotated[str, typer.Argument(help="Table of queries: .csv, .tsv, .csv.gz, .parquet, or - for stdin.")],
-    top: Annotated[int, typer.Option(min=1, help="How many training rows to show for each query.")] = 5,
-    out: Annotated[str, typer.Option(help="Where to write; - is standard output as CSV.")] = "-",
-    force: Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")] = False,
-) -> Attend:
-    """Show which training rows each prediction looked at.
-
-    Writes one line per query and training row, most attended first: query (row number in this table), rank,
-    key (row number in the training table), weight (all weights of a query sum to 1), value (the training row's
-    target) and mass (the sum of the weights shown for the query). Rows are counted from 0: row 0 is the first below
-    the header.
-    """
-    return Attend(model, data, top, out, force)

@@ -30,10 +30,15 @@ ASKED = {"auto": None, "tiled": 256, "pruned": None, "spectral": None}
 
 @dataclass(frozen=True)
 class Bench:
-    """Checked arguments of ``regard bench``."""
+    """Time regard on this machine, beside numpy and other libraries that happen to be installed.
 
-    out: str | None
-    force: bool
+    Averages values on [0, 5) in one and in three features, at bandwidths that suit them. Every line says how long
+    all queries take, how that compares with regard's own choice of engine, and the largest error beside direct
+    differences. Compilation is left out. Takes less than a minute.
+    """
+
+    out: Annotated[str | None, typer.Option(help="Also write the figures as JSON to this file.")] = None
+    force: Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")] = False
 
     def run(self) -> None:
         from regard.data.files import atomic_write, check_output
@@ -53,12 +58,14 @@ class Bench:
                     contestants = _raced(n, d, learned * (n / 20_000) ** (-1 / (d + 4)))
                     ours = contestants[0].time
                     for one in contestants:
-                        found.append({"rows": n, "features": d, "contestant": one.name} | _record(one))
+                        error = one.error if math.isfinite(one.error) else None
+                        record = {"rows": n, "features": d, "contestant": one.name, "seconds": one.time}
+                        found.append(record | {"queries": one.queries, "error": error})
                         print(_line(_cells(n, d, one, ours)), flush=True)
         if self.out is not None:
-            record = {"machine": facts, "tol": TOL, "results": found}
+            written = {"machine": facts, "tol": TOL, "results": found}
             with atomic_write(self.out, force=self.force, error=ValueError) as file:
-                file.write((json.dumps(record, ensure_ascii=False, allow_nan=False, indent=1) + "\n").encode())
+                file.write((json.dumps(written, ensure_ascii=False, allow_nan=False, indent=1) + "\n").encode())
             say(f"wrote {self.out}")
 
 
@@ -115,11 +122,6 @@ def _peers(given: Rows, w: float) -> Iterator[tuple[str, Callable[[Any], Any], i
         yield name, answer, least
 
 
-def _record(one: Contestant) -> dict[str, Any]:
-    error = one.error if math.isfinite(one.error) else None
-    return {"seconds": one.time, "queries": one.queries, "error": error}
-
-
 def _cells(n: int, d: int, one: Contestant, ours: float) -> list[str]:
     from regard.racing.race import span
 
@@ -131,16 +133,3 @@ def _cells(n: int, d: int, one: Contestant, ours: float) -> list[str]:
 def _line(cells: list[str]) -> str:
     sizes = (9, 3, 27, 12, 12, 0)
     return " ".join(cell.ljust(size) for cell, size in zip(cells, sizes, strict=True)).rstrip()
-
-
-def command(
-    out: Annotated[str | None, typer.Option(help="Also write the figures as JSON to this file.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")] = False,
-) -> Bench:
-    """Time regard on this machine, beside numpy and other libraries that happen to be installed.
-
-    Averages values on [0, 5) in one and in three features, at bandwidths that suit them. Every line says how long
-    all queries take, how that compares with regard's own choice of engine, and the largest error beside direct
-    differences. Compilation is left out. Takes less than a minute.
-    """
-    return Bench(out, force)

@@ -13,10 +13,15 @@ from regard.cli.console import tell, tell_json, working
 
 @dataclass(frozen=True)
 class Diagnose:
-    """Checked arguments of ``regard diagnose``."""
+    """Say whether a model looks too thin, too thick or about right.
 
-    model: str
-    as_json: bool
+    Leaves out the training rows one after another, and compares the error with that of the best bandwidth: too thin
+    (like a needle) only looks at itself and over-fits, too thick (like a river) looks at everybody and under-fits.
+    Says why, by how much, and what to do; the numbers follow.
+    """
+
+    model: Annotated[str, typer.Argument(help="Model file, as regard fit or regard.save wrote it.")]
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of words.")] = False
 
     def run(self) -> None:
         from regard.store.models import load
@@ -42,16 +47,3 @@ def _plain(kind: str, found: Any) -> dict[str, Any]:
         for name, value in found._asdict().items()
     }
     return {"model": kind, **said, **numbers}
-
-
-def command(
-    model: Annotated[str, typer.Argument(help="Model file, as regard fit or regard.save wrote it.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of words.")] = False,
-) -> Diagnose:
-    """Say whether a model looks too thin, too thick or about right.
-
-    Leaves out the training rows one after another, and compares the error with that of the best bandwidth: too thin
-    (like a needle) only looks at itself and over-fits, too thick (like a river) looks at everybody and under-fits.
-    Says why, by how much, and what to do; the numbers follow.
-    """
-    return Diagnose(model, as_json)

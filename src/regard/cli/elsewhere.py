@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.cli.console import say, working
-from regard.cli.inputs import check_distinct, size_in_words
 from regard.cli.progress import learning
-from regard.cli.summary import told
 
 if TYPE_CHECKING:
     from regard.cli.fit import Fit
@@ -26,11 +24,8 @@ def goes_elsewhere(fit: Fit) -> bool:
 
 def fit_elsewhere(fit: Fit) -> None:
     """Learn where the scheduler's workers are, or in this process, and save the model here."""
-    from regard.data.files import check_output
-    from regard.store.models import StoreError, save
+    from regard.store.models import save
 
-    check_output(fit.out, fit.force, StoreError)
-    check_distinct(fit.out, fit.data)
     if fit.report is not None:
         raise ValueError("--report describes a table in memory; leave it out for a folder or a cluster")
     with _client(fit.scheduler) as where:
@@ -47,9 +42,7 @@ def fit_elsewhere(fit: Fit) -> None:
 
             model = brought_here(model)
             save(model, fit.out, metadata={"target": fit.target}, force=fit.force)
-    for line in told(model, names, fit.target, f"{len(model.key_):,} rows of {fit.data}"):
-        say(line)
-    say(f"saved {fit.out} ({size_in_words(fit.out)})")
+    fit.announce(model, names, f"{len(model.key_):,} rows of {fit.data}")
 
 
 @contextmanager
@@ -98,12 +91,12 @@ def _features(fit: Fit, table: Any) -> tuple[str, ...]:
     from regard.data.table import listing
 
     columns = list(map(str, table.columns))
-    wanted = [name for name in (fit.target, fit.sample_weight, *(fit.features or ())) if name is not None]
+    wanted = [name for name in (fit.target, fit.sample_weight, *(fit.chosen or ())) if name is not None]
     missing = [name for name in wanted if name not in columns]
     if missing:
         raise TableError(f"{fit.data}: has no column {missing[0]!r}; its columns are {listing(columns)}")
-    if fit.features is not None:
-        return fit.features
+    if fit.chosen is not None:
+        return fit.chosen
     others = [name for name in columns if name not in (fit.target, fit.sample_weight)]
     numbers = tuple(name for name in others if _is_number(table[name].dtype))
     for name in others:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,47 +18,98 @@ from regard.cli.summary import gaps_in_words, told
 if TYPE_CHECKING:
     from regard.data import Table
 
-Bandwidth = str | float | list[float]
-
 # Rows up to which measuring how sure it is takes less time than learning.
 MEASURED = 50_000
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Checked arguments of ``regard fit``."""
+    """Learn from a table and save the model.
 
-    data: str
-    target: str
-    out: str
-    features: tuple[str, ...] | None  # None: every column that has no other part
-    kernel: str | None
-    bandwidth: Bandwidth | None  # None: the estimators that learn everything
-    sample_weight: str | None
-    report: str | None
-    lang: str
-    force: bool
-    scheduler: str | None = None  # of a cluster of dask
+    How far attention reaches, the scaling of each column and more are learned so that rows left out are predicted
+    best (KernelRegressor, or KernelClassifier where the target is text). Ctrl-C while learning keeps the best so far,
+    once there is one. How far off rows left out are is measured and kept too (up to 50,000 rows), for regard predict
+    --interval.
+    """
+
+    data: Annotated[
+        str,
+        typer.Argument(help="Table to learn from: .csv, .tsv, .csv.gz, .parquet, a folder of .parquet, or - for CSV."),
+    ]
+    target: Annotated[str, typer.Option(help="Column to predict. Text makes a classifier, numbers a regressor.")]
+    out: Annotated[str, typer.Option(help="Model file to write.")]
+    features: Annotated[
+        str | None,
+        typer.Option(
+            metavar="a,b,c",
+            help="Columns to learn from, numbers or text. Default: all the others. Empty cells are allowed.",
+        ),
+    ] = None
+    bandwidth: Annotated[
+        str | None,
+        typer.Option(
+            help="One plain Nadaraya-Watson average instead: loo, aicc or gcv learn its bandwidth, scott and silverman "
+            "are rules, numbers are in the features' units, one for all or one for each: 1,2.5,10."
+        ),
+    ] = None
+    kernel: Annotated[
+        str | None, typer.Option(help="With --bandwidth: gaussian (default), epanechnikov, boxcar, tricube, …")
+    ] = None
+    sample_weight: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of weights: whole numbers are repetitions, others importances."),
+    ] = None
+    report: Annotated[
+        str | None, typer.Option(metavar="PAGE.html", help="Write a page about the model that anybody can read, too.")
+    ] = None
+    lang: Annotated[Language, typer.Option(help="Language of the page.")] = Language.en
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="tcp://HOST:PORT",
+            help="Learn on the cluster of dask whose scheduler listens there; the table is a Parquet file or folder "
+            "that its workers can read.",
+        ),
+    ] = None
+    force: Annotated[bool, typer.Option("--force", help="Replace the model file, and the page, if they exist.")] = False
+
+    def __post_init__(self) -> None:
+        if self.out == "-":
+            raise typer.BadParameter("a model is a file; it cannot go to standard output", param_hint="--out")
+        if self.report is not None and self.report in ("-", self.out):
+            raise typer.BadParameter("the page is a file of its own", param_hint="--report")
+        for option, given in (("--target", self.target), ("--sample-weight", self.sample_weight)):
+            if self.chosen is not None and given in self.chosen:
+                raise typer.BadParameter(f"{given!r} is also the column of {option}", param_hint="--features")
+        if self.sample_weight == self.target:
+            raise typer.BadParameter(f"{self.target!r} is also the target", param_hint="--sample-weight")
+        if self.kernel is not None and self.bandwidth is None:
+            raise typer.BadParameter("a kernel of your own needs --bandwidth too, such as loo", param_hint="--kernel")
+
+    @cached_property
+    def chosen(self) -> tuple[str, ...] | None:
+        """Columns of ``--features``; None: every column that has no other part."""
+        return None if self.features is None else _names(self.features)
 
     def run(self) -> None:
         from regard.cli.elsewhere import fit_elsewhere, goes_elsewhere
-
-        if goes_elsewhere(self):
-            fit_elsewhere(self)
-            return
         from regard.data import read_table
         from regard.data.files import check_output
         from regard.store.models import StoreError, save
 
         check_output(self.out, self.force, StoreError)
         check_distinct(self.out, self.data)
+        if goes_elsewhere(self):
+            fit_elsewhere(self)
+            return
         if self.report is not None:
             check_output(self.report, self.force, StoreError)
             check_distinct(self.report, self.data)
         with working(f"Reading {self.data}"):
             table = read_table(self.data)
             names = self._features(table)
-            X, y = frame(table, names), self._target(table)
+            X = frame(table, names)
+            y = table.labels(self.target) if table.is_text(self.target) else table.numbers(self.target)
             weight = None if self.sample_weight is None else table.numbers(self.sample_weight)
             model = self.estimator(y.dtype == object, gaps=True)
         with learning(model, f"Learning from {len(table):,} rows"):
@@ -66,15 +119,19 @@ class Fit:
         _measure(model, X)
         with working(f"Saving {self.out}"):
             save(model, self.out, metadata={"target": self.target}, force=self.force)
-        for line in told(model, names, self.target, f"{len(table):,} rows of {table.source}"):
-            say(line)
-        say(f"saved {self.out} ({size_in_words(self.out)})")
+        self.announce(model, names, f"{len(table):,} rows of {table.source}")
         if self.report is not None:
             from regard.reporting import report
 
             with working(f"Writing {self.report}"):
-                report(model, X, y, self.report, target=self.target, lang=self.lang, force=self.force)
+                report(model, X, y, self.report, target=self.target, lang=self.lang.value, force=self.force)
             say(f"wrote {self.report}: open it in a browser")
+
+    def announce(self, model: Any, names: Sequence[str], source: str) -> None:
+        """Say what was learned from ``source``, so many rows of what, and where it was saved."""
+        for line in told(model, names, self.target, source):
+            say(line)
+        say(f"saved {self.out} ({size_in_words(self.out)})")
 
     def _features(self, table: Table) -> tuple[str, ...]:
         from regard.data import TableError
@@ -82,7 +139,7 @@ class Fit:
 
         table.column(self.target)
         parts = {self.target, self.sample_weight}
-        names = self.features or tuple(name for name in table.names if name not in parts)
+        names = self.chosen or tuple(name for name in table.names if name not in parts)
         if not names:
             raise TableError(f"{table.source}: has no column left to learn from besides the target {self.target!r}")
         many = [name for name in names if _categories(table, name) > MOST_LEVELS]
@@ -91,9 +148,6 @@ class Fit:
         for name in many:
             say(f"left out {name!r}: {_categories(table, name):,} different texts, more than {MOST_LEVELS}")
         return tuple(name for name in names if name not in many)
-
-    def _target(self, table: Table) -> Any:
-        return table.labels(self.target) if table.is_text(self.target) else table.numbers(self.target)
 
     def estimator(self, classes: bool, *, gaps: bool) -> Any:
         """The estimator asked for; ``gaps``: rows may have some."""
@@ -107,7 +161,9 @@ class Fit:
         # A kernel that ends somewhere cannot compare rows by some of their columns.
         kernel = self.kernel or "gaussian"
         ends = kernel not in KERNELS or KERNELS[kernel].compact or self.bandwidth == "adaptive"
-        return kind(kernel=kernel, bandwidth=self.bandwidth, missing="ignore" if gaps and not ends else "refuse")
+        return kind(
+            kernel=kernel, bandwidth=_bandwidth(self.bandwidth), missing="ignore" if gaps and not ends else "refuse"
+        )
 
 
 def _measure(model: Any, X: Any) -> None:
@@ -127,73 +183,6 @@ def _categories(table: Table, name: str) -> int:
     return len(set(table.column(name))) if table.is_text(name) else 0
 
 
-def command(
-    data: Annotated[
-        str,
-        typer.Argument(help="Table to learn from: .csv, .tsv, .csv.gz, .parquet, a folder of .parquet, or - for CSV."),
-    ],
-    target: Annotated[str, typer.Option(help="Column to predict. Text makes a classifier, numbers a regressor.")],
-    out: Annotated[str, typer.Option(help="Model file to write.")],
-    features: Annotated[
-        str | None,
-        typer.Option(
-            metavar="a,b,c",
-            help="Columns to learn from, numbers or text. Default: all the others. Empty cells are allowed.",
-        ),
-    ] = None,
-    bandwidth: Annotated[
-        str | None,
-        typer.Option(
-            help="One plain Nadaraya-Watson average instead: loo, aicc or gcv learn its bandwidth, scott and silverman "
-            "are rules, numbers are in the features' units, one for all or one for each: 1,2.5,10."
-        ),
-    ] = None,
-    kernel: Annotated[
-        str | None, typer.Option(help="With --bandwidth: gaussian (default), epanechnikov, boxcar, tricube, …")
-    ] = None,
-    sample_weight: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="Column of weights: whole numbers are repetitions, others importances."),
-    ] = None,
-    report: Annotated[
-        str | None, typer.Option(metavar="PAGE.html", help="Write a page about the model that anybody can read, too.")
-    ] = None,
-    lang: Annotated[Language, typer.Option(help="Language of the page.")] = Language.en,
-    scheduler: Annotated[
-        str | None,
-        typer.Option(
-            metavar="tcp://HOST:PORT",
-            help="Learn on the cluster of dask whose scheduler listens there; the table is a Parquet file or folder "
-            "that its workers can read.",
-        ),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace the model file, and the page, if they exist.")
-    ] = False,
-) -> Fit:
-    """Learn from a table and save the model.
-
-    How far attention reaches, the scaling of each column and more are learned so that rows left out are predicted
-    best (KernelRegressor, or KernelClassifier where the target is text). Ctrl-C while learning keeps the best so far,
-    once there is one. How far off rows left out are is measured and kept too (up to 50,000 rows), for regard predict
-    --interval.
-    """
-    if out == "-":
-        raise typer.BadParameter("a model is a file; it cannot go to standard output", param_hint="--out")
-    if report is not None and report in ("-", out):
-        raise typer.BadParameter("the page is a file of its own", param_hint="--report")
-    chosen = None if features is None else _names(features)
-    for option, given in (("--target", target), ("--sample-weight", sample_weight)):
-        if chosen is not None and given in chosen:
-            raise typer.BadParameter(f"{given!r} is also the column of {option}", param_hint="--features")
-    if sample_weight == target:
-        raise typer.BadParameter(f"{target!r} is also the target", param_hint="--sample-weight")
-    if kernel is not None and bandwidth is None:
-        raise typer.BadParameter("a kernel of your own needs --bandwidth too, such as loo", param_hint="--kernel")
-    width = None if bandwidth is None else _bandwidth(bandwidth)
-    return Fit(data, target, out, chosen, kernel, width, sample_weight, report, lang.value, force, scheduler)
-
-
 def _names(text: str) -> tuple[str, ...]:
     """Column names between commas; one that holds a comma itself is put in double quotes."""
     try:
@@ -205,7 +194,7 @@ def _names(text: str) -> tuple[str, ...]:
     return names
 
 
-def _bandwidth(text: str) -> Bandwidth:
+def _bandwidth(text: str) -> str | float | list[float]:
     """A number, a list of numbers, or a word that the estimator knows or refuses."""
     try:
         numbers = [float(part) for part in text.split(",")]

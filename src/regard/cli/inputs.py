@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from regard.cli.console import on_terminal, visible, working
 
@@ -89,14 +88,6 @@ def _check_kinds(model: Any, table: Table) -> None:
             raise TableError(f"{table.source}: column {name!r} holds numbers, and the model knows it as text")
 
 
-class Asked(NamedTuple):
-    """A saved model and the queries put to it."""
-
-    saved: Saved
-    X: Any
-    now: Callable[[str], None]  # changes the text beside the spinner
-
-
 def loaded(model: str, data: str, out: str, *, force: bool) -> Saved:
     """A model for a table, read once it is sure that the answer can go to ``out``."""
     from regard.data.formats import check_table_output
@@ -108,21 +99,17 @@ def loaded(model: str, data: str, out: str, *, force: bool) -> Saved:
         return load_with_metadata(model)
 
 
-@contextmanager
-def asking(model: str, data: str, out: str, *, force: bool) -> Iterator[Asked]:
-    """A model as ``loaded``, and a whole table for it; a spinner turns meanwhile."""
-    from regard.data import read_table
-
-    saved = loaded(model, data, out, force=force)
-    with working(f"Reading {data}") as now:
-        yield Asked(saved, queries(saved, read_table(data)), now)
-
-
 def target_names(saved: Saved, fallback: str) -> list[str]:
     """One name per value column: the target's where the model knows it."""
     name = str(saved.metadata.get("target", fallback))
     value = saved.model.value_
     return [name] if value.ndim == 1 else [f"{name}_{number + 1}" for number in range(value.shape[1])]
+
+
+def by_name(values: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Columns of values (n,) or (n, P) under their names."""
+    columns = values[:, None] if values.ndim == 1 else values
+    return {name: columns[:, number] for number, name in enumerate(names)}
 
 
 def spreadsheet_safe(text: str) -> str:

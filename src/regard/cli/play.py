@@ -12,10 +12,15 @@ from regard.cli.console import say
 
 @dataclass(frozen=True)
 class Play:
-    """Checked arguments of ``regard play``."""
+    """Open the playground: drag points and the bandwidth, and see what attention does.
 
-    port: int
-    browser: bool
+    A page on this machine only, behind an address that opens it once, in one browser; opened again elsewhere, a new one
+    is printed. It draws curve, attention and left-out error as you drag, learns w by leave-one-out while you watch,
+    fits a CSV of your own, and shows where a decoder looks when it translates a date. Nothing leaves the machine.
+    """
+
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0 is a free one.")] = 0
+    browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True
 
     def run(self) -> None:
         try:
@@ -32,16 +37,3 @@ class Play:
 
         serve(self.port, browser=self.browser, announce=announce)
         say("the playground is closed")
-
-
-def command(
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0 is a free one.")] = 0,
-    browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
-) -> Play:
-    """Open the playground: drag points and the bandwidth, and see what attention does.
-
-    A page on this machine only, behind an address that opens it once, in one browser; opened again elsewhere, a new one
-    is printed. It draws curve, attention and left-out error as you drag, learns w by leave-one-out while you watch,
-    fits a CSV of your own, and shows where a decoder looks when it translates a date. Nothing leaves the machine.
-    """
-    return Play(port, browser)

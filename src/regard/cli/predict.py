@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.console import on_terminal, say, working
-from regard.cli.inputs import loaded, queries, safe_table, target_names
+from regard.cli.inputs import by_name, loaded, queries, safe_table, target_names
 from regard.cli.progress import walking
 
 if TYPE_CHECKING:
@@ -21,14 +21,41 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Predict:
-    """Checked arguments of ``regard predict``."""
+    """Predict the target for every row of a table.
 
-    model: str
-    data: str
-    out: str
-    interval: float | None  # coverage of the range given beside each prediction
-    explain: int | None  # training rows named beside each
-    force: bool
+    Writes one column, named after the target, with one row per row of the table. Columns are matched by name;
+    those the model does not know are ignored. Text that a spreadsheet would run as a formula (it starts with
+    = + - @, in full width too, a tab or a line end) gets a leading apostrophe. The table is read and answered in
+    batches: it may be larger than memory.
+
+    --interval adds the ends of a conformal interval, or for classes the set of likely ones. --explain adds row_1,
+    weight_1, … (training rows, and their share of the attention), neighbours (how many rows were looked at in all,
+    1/Σα²) and far: 1 where a row is far from everything the model has seen. Rows are counted from 0: row 0 is the
+    first below the header.
+    """
+
+    model: Annotated[str, typer.Argument(help="Model file, as regard fit or regard.save wrote it.")]
+    data: Annotated[
+        str, typer.Argument(help="Table of rows to predict: .csv, .tsv, .csv.gz, .parquet, or - for stdin.")
+    ]
+    out: Annotated[str, typer.Option(help="Where to write; - is standard output as CSV.")] = "-"
+    interval: Annotated[
+        float | None,
+        typer.Option(
+            metavar="COVERAGE", help="Say how sure: columns _low and _high that hold so many of new rows, such as 0.9."
+        ),
+    ] = None
+    explain: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Name the N training rows looked at most, and flag rows far from all."),
+    ] = None
+    force: Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")] = False
+
+    def __post_init__(self) -> None:
+        if self.interval is not None and not 0.0 < self.interval < 1.0:
+            raise typer.BadParameter(
+                f"a coverage lies between 0 and 1, such as 0.9, got {self.interval}", param_hint="--interval"
+            )
 
     def run(self) -> None:
         from regard.data import write_batches
@@ -73,7 +100,7 @@ class Predict:
         rows = f"rows {table.first:,} to {table.first + len(table) - 1:,}"
         with warnings.catch_warnings(record=True) as caught:
             try:
-                columns = _by_name(model.predict(X), names)
+                columns = by_name(model.predict(X), names)
                 if self.interval is not None:
                     columns |= _ranges(model, X, names, self.interval)
                 if self.explain is not None:
@@ -82,11 +109,6 @@ class Predict:
                 raise ValueError(f"{table.source}: {rows}: {reason}") from None
         warned.extend((rows, str(found.message)) for found in caught)
         return columns
-
-
-def _by_name(predicted: Any, names: list[str]) -> dict[str, Any]:
-    columns = predicted[:, None] if predicted.ndim == 1 else predicted
-    return {name: columns[:, number] for number, name in enumerate(names)}
 
 
 def _measured(model: Any, coverage: float) -> None:
@@ -128,40 +150,3 @@ def _looked_at(model: Any, X: Any, top: int) -> dict[str, Any]:
         row = [str(row) if seen else "" for row, seen in zip(told.row[:, number], weight > 0.0, strict=True)]
         columns |= {f"row_{number + 1}": row, f"weight_{number + 1}": weight}
     return columns | {"neighbours": told.neighbours, "far": told.far.astype(int)}
-
-
-def command(
-    model: Annotated[str, typer.Argument(help="Model file, as regard fit or regard.save wrote it.")],
-    data: Annotated[
-        str, typer.Argument(help="Table of rows to predict: .csv, .tsv, .csv.gz, .parquet, or - for stdin.")
-    ],
-    out: Annotated[str, typer.Option(help="Where to write; - is standard output as CSV.")] = "-",
-    interval: Annotated[
-        float | None,
-        typer.Option(
-            metavar="COVERAGE", help="Say how sure: columns _low and _high that hold so many of new rows, such as 0.9."
-        ),
-    ] = None,
-    explain: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Name the N training rows looked at most, and flag rows far from all."),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")] = False,
-) -> Predict:
-    """Predict the target for every row of a table.
-
-    Writes one column, named after the target, with one row per row of the table. Columns are matched by name;
-    those the model does not know are ignored. Text that a spreadsheet would run as a formula (it starts with
-    = + - @, in full width too, a tab or a line end) gets a leading apostrophe. The table is read and answered in
-    batches: it may be larger than memory.
-
-    --interval adds the ends of a conformal interval, or for classes the set of likely ones. --explain adds row_1,
-    weight_1, … (training rows, and their share of the attention), neighbours (how many rows were looked at in all,
-    1/Σα²) and far: 1 where a row is far from everything the model has seen. Rows are counted from 0: row 0 is the
-    first below the header.
-    """
-    if interval is not None and not 0.0 < interval < 1.0:
-        raise typer.BadParameter(
-            f"a coverage lies between 0 and 1, such as 0.9, got {interval}", param_hint="--interval"
-        )
-    return Predict(model, data, out, interval, explain, force)

@@ -17,11 +17,14 @@ from regard.cli.inputs import Language
 
 @dataclass(frozen=True)
 class Tour:
-    """Checked arguments of ``regard tour``."""
+    """Walk from average pooling to attention on the study notes' data.
 
-    out: Path
-    lang: Language
-    force: bool
+    Writes figures (PNG and SVG) and one self-contained page, index.html, and prints what each station found.
+    """
+
+    out: Annotated[Path, typer.Option(help="Folder for the page and the figures.")] = Path("tour")
+    lang: Annotated[Language, typer.Option(help="Language of the page and the table.")] = Language.en
+    force: Annotated[bool, typer.Option("--force", help="Write into the folder even if it is not empty.")] = False
 
     def run(self) -> None:
         _check_folder(self.out, self.force)
@@ -77,15 +80,3 @@ def _print_table(told: Any) -> None:
     for row in told.rows:
         table.add_row(*(Text(cell) for cell in row))
     Console().print(table)
-
-
-def command(
-    out: Annotated[Path, typer.Option(help="Folder for the page and the figures.")] = Path("tour"),
-    lang: Annotated[Language, typer.Option(help="Language of the page and the table.")] = Language.en,
-    force: Annotated[bool, typer.Option("--force", help="Write into the folder even if it is not empty.")] = False,
-) -> Tour:
-    """Walk from average pooling to attention on the study notes' data.
-
-    Writes figures (PNG and SVG) and one self-contained page, index.html, and prints what each station found.
-    """
-    return Tour(out, lang, force)

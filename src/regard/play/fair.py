@@ -23,11 +23,18 @@ class Job:
     def __init__(self, client: Hashable, work: Callable[[Job], Any], seconds: float) -> None:
         self.client, self.seconds = client, seconds
         self._work, self._stopped, self._deadline = work, threading.Event(), float("inf")
+        self.halted = False
 
     @property
     def over(self) -> bool:
         """Stopped by its client, or out of time."""
         return self._stopped.is_set() or monotonic() > self._deadline
+
+    def halt(self) -> bool:
+        """Whether to stop a search now: true once, for what it has left to do after that it may finish."""
+        now = self.over and not self.halted
+        self.halted = self.halted or now
+        return now
 
     def stop(self) -> None:
         self._stopped.set()

@@ -111,7 +111,6 @@ class Watcher:
 
     def __init__(self, job: Job, tell: Tell) -> None:
         self._job, self._tell = job, tell
-        self.halted = False
 
     def setup(self, estimator: Any, context: Any) -> None:
         """Nothing to prepare."""
@@ -125,10 +124,7 @@ class Watcher:
     def on_fit_task_end(self, estimator: Any, context: Any, *, metadata: Any = None, **told: Any) -> bool:  # noqa: ARG002
         if metadata and "criterion" in metadata:
             self._tell({"did": "progress", "done": metadata.get("done")})
-        # Once only: what the search has left to do after it was stopped, it may finish.
-        refused = self._job.over and not self.halted
-        self.halted = self.halted or refused
-        return refused
+        return self._job.halt()
 
 
 def fit(table: Table, target: str, features: Sequence[str], job: Job, tell: Tell) -> Fitted | None:
@@ -137,9 +133,9 @@ def fit(table: Table, target: str, features: Sequence[str], job: Job, tell: Tell
     from regard.model.baselines import root_mean_square, simple_answers
 
     X, y = chosen(table, target, features)
-    model, watcher = KernelRegressor(), Watcher(job, tell)
+    model = KernelRegressor()
     if hasattr(model, "set_callbacks"):  # scikit-learn before 1.9 has none
-        model.set_callbacks(watcher)
+        model.set_callbacks(Watcher(job, tell))
     try:
         model.fit(X, y)
     except KeyboardInterrupt:
@@ -165,7 +161,7 @@ def fit(table: Table, target: str, features: Sequence[str], job: Job, tell: Tell
             "neighbours": float(said.neighbours),
             "actual": y.tolist(),
             "predicted": np.asarray(model.loo_predictions_, np.float64).tolist(),
-            "stopped": watcher.halted,
+            "stopped": job.halted,
         }
     )
     if not job.over:

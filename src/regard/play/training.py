@@ -23,7 +23,6 @@ SECONDS = 30.0
 W_RANGE = (1e-3, 1e5)
 
 Tell = Callable[[dict[str, Any]], None]
-Step = Callable[[float, float], None]
 
 
 class Lesson(NamedTuple):
@@ -46,27 +45,18 @@ class Lesson(NamedTuple):
         return cls(x, y, kernel, optimizer, given.number("w", *W_RANGE))
 
 
-def nobody(w: float, value: float) -> None:
-    """Listens to no step."""
-
-
-def always() -> bool:
-    """Wants every step."""
-    return True
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Watched(Objective):
     """An objective that tells of every w it is asked about, and of its value there, with y scaled to unit variance.
 
-    Where the next step is not wanted it ends the search as Ctrl-C would, which keeps the best so far.
+    Where its job is over it ends the search as Ctrl-C would, which keeps the best so far.
     """
 
-    step: Step = nobody
-    wanted: Callable[[], bool] = always
+    step: Callable[[float, float], None]
+    job: Job
 
     def __call__(self, w: ArrayLike, ridge: float = 0.0, *, gradient: bool = False) -> Evaluation:
-        if not self.wanted():
+        if self.job.halt():
             raise KeyboardInterrupt
         found = super().__call__(w, ridge, gradient=gradient)
         self.step(float(np.ravel(w)[0]), found.value)
@@ -79,20 +69,13 @@ def train(lesson: Lesson, job: Job, tell: Tell) -> None:
     Stopped in the middle, the best so far is what was learned; before the first step, nothing was.
     """
     told: list[tuple[float, float]] = []
-    halted = False
 
     def step(w: float, value: float) -> None:
         told.append((w, value))
         tell({"did": "step", "w": w, "loss": objective.in_units_of_y(value)})
 
-    def wanted() -> bool:
-        nonlocal halted
-        # Refused once only: the search may look at its best w again before it returns.
-        refused, halted = job.over and not halted, halted or job.over
-        return not refused
-
     plain = Objective.of(lesson.x[:, None], lesson.y, kernel=lesson.kernel)
-    objective = Watched(**{each.name: getattr(plain, each.name) for each in fields(plain)}, step=step, wanted=wanted)
+    objective = Watched(**{each.name: getattr(plain, each.name) for each in fields(plain)}, step=step, job=job)
     start = lesson.w if lesson.optimizer == "sgd" else None
     try:
         with small_matrices():
@@ -105,4 +88,4 @@ def train(lesson: Lesson, job: Job, tell: Tell) -> None:
             return
         w, value = min(told, key=lambda each: each[1])
         loss = objective.in_units_of_y(value)
-    tell({"did": "trained", "w": w, "loss": loss, "steps": len(told), "stopped": halted})
+    tell({"did": "trained", "w": w, "loss": loss, "steps": len(told), "stopped": job.halted})

@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike
 
 from regard.plot import style
 from regard.plot.display import Display, Labels, named, plain
-from regard.plot.heatmaps import grey_gaps
 
 # Letters of a token that are written; a longer one ends in ….
 LETTERS = 14
@@ -100,15 +99,7 @@ class AlignmentDisplay(Display):
         beside = 0.09 * max(map(letters, said)) + 1.1 + (1.0 if colorbar else 0.0) + (0.8 if self.entropy else 0.0)
         above = 1.1 if max(map(letters, words)) <= 2 else 0.8 + 0.09 * max(map(letters, words))
         ax = self._on(ax, _inches(sources, beside, 3.4), _inches(targets, above, 2.2), grid=False)
-        self.image_ = ax.imshow(
-            np.ma.masked_invalid(self.weights),
-            norm=Normalize(0.0, 1.0),
-            cmap=grey_gaps(style.WEIGHTS),
-            interpolation="none",
-            aspect="auto",
-        )
-        for spine in ax.spines.values():
-            spine.set(visible=True, color=style.HAIRLINE)
+        self.image_ = style.heatmap(ax, self.weights, Normalize(0.0, 1.0), aspect="auto")
         self._write(ax, words, said)
         self.entropy_ = self._bars(ax) if self.entropy else None
         self.colorbar_ = style.colorbar(self.image_, ax, self.labels["weight"]) if colorbar else None
@@ -124,10 +115,10 @@ class AlignmentDisplay(Display):
         widest = max(map(letters, words))
         fitting = 72.0 * across / (0.62 * widest)  # points at which the widest token fills its cell
         upright = widest > 2 and fitting < LARGEST_TYPE
-        size_across = _points(across) if upright else _between(fitting)
+        size_across = _between(0.62 * 72.0 * across if upright else fitting)
         ax.set_xticks(range(len(words)), [plain(word) for word in words], rotation=90 if upright else 0)
         ax.set_yticks(range(len(said)), [plain(word) for word in said])
-        for axis, points in ((ax.xaxis, size_across), (ax.yaxis, _points(down))):
+        for axis, points in ((ax.xaxis, size_across), (ax.yaxis, _between(0.62 * 72.0 * down))):
             axis.set_tick_params(length=0.0, pad=4.0)
             for label in axis.get_ticklabels():
                 label.set_fontsize(points)
@@ -173,10 +164,6 @@ def _inches(cells: int, margin: float, least: float) -> float:
     return min(max(least, margin + CELL * cells), LARGEST)
 
 
-def _points(inches: float) -> float:
-    """The type that a line of so many inches can hold."""
-    return _between(0.62 * 72.0 * inches)
-
-
 def _between(points: float) -> float:
+    """Type of so many points, or the nearest size that is drawn; a line holds 0.62 of its height."""
     return min(max(SMALLEST_TYPE, points), LARGEST_TYPE)

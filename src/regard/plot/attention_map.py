@@ -17,15 +17,15 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from regard.plot import style
-from regard.plot.display import Array, Display, Labels, column, looks, plain, relevance_of, short, training
-from regard.plot.heatmaps import grey_gaps
+from regard.plot.display import Array, Display, Labels, column, looks, plain, short, training
 
 # Cells along a side of the map; more queries or keys share them. As many as the coarsest usual output (72 dots per
 # inch) can show in a figure of usual size, so that no cell is lost or smeared.
 CELLS = 280
 # Weights asked of an estimator at once.
 TILE = 1 << 22
-AGGREGATES = {"max": np.maximum, "mean": np.add}
+# How weights that share a cell are combined, and what an empty cell holds.
+AGGREGATES = {"max": (np.maximum, -np.inf), "mean": (np.add, 0.0)}
 # Ticks closer than this share of a side are not both written: numbers are wider than high.
 APART = {"key": 0.1, "query": 0.05}
 
@@ -110,7 +110,7 @@ class AttentionMapDisplay(Display):
         if not hasattr(estimator, "attend"):
             raise TypeError(f"estimator must have attend, got {type(estimator).__name__}")
         rows = training(estimator)
-        j = rows.feature(feature, relevance_of(estimator))
+        j = rows.feature(feature)
         asked = rows.X if X is None else np.asarray(X, np.float64)
         if asked.ndim != 2 or asked.shape[1] != rows.X.shape[1] or not len(asked):
             raise ValueError(f"X must have shape (queries, {rows.X.shape[1]}), got {asked.shape}")
@@ -144,22 +144,11 @@ class AttentionMapDisplay(Display):
         ax = self._on(ax, 5.8, 4.8, grid=False)
         queries, keys = self.shape
         down, across = (block * count for block, count in zip(self.pooled, self.cells.shape, strict=True))
-        if norm is None:
-            finite = self.cells[np.isfinite(self.cells)]
-            low, high = float(finite.min(initial=0.0)), float(finite.max(initial=0.0))
-            norm = Normalize(low, high if high > low else low + 1.0)
-        self.image_ = ax.imshow(
-            np.ma.masked_invalid(self.cells),
-            norm=norm,
-            cmap=grey_gaps(style.WEIGHTS),
-            interpolation="none",
-            aspect="auto",
-            extent=(-0.5, across - 0.5, down - 0.5, -0.5),
-        )
+        norm = style.scale(self.cells) if norm is None else norm
+        extent = (-0.5, across - 0.5, down - 0.5, -0.5)
+        self.image_ = style.heatmap(ax, self.cells, norm, aspect="auto", extent=extent)
         # The last cells may stand for fewer.
         ax.set(xlim=(-0.5, keys - 0.5), ylim=(queries - 0.5, -0.5))
-        for spine in ax.spines.values():
-            spine.set(visible=True, color=style.HAIRLINE)
         for axis, side, inputs in ((ax.xaxis, "key", self.key), (ax.yaxis, "query", self.query)):
             self._write(axis, side, inputs)
         self.colorbar_ = None
@@ -210,26 +199,17 @@ class AttentionMapDisplay(Display):
         """Cells from the weights of some queries at a time, ``weights_of(numbers of queries)``."""
         rows, columns = self._order
         down, across = self._edges
-        combine = AGGREGATES[self.aggregate]
-        cells = np.empty((len(down) - 1, len(across) - 1))
+        combine, identity = AGGREGATES[self.aggregate]
+        cells = np.full((len(down) - 1, len(across) - 1), identity)
+        block = self.pooled[0]
         many = max(1, TILE // self.shape[1])
-        start = 0
-        while start < len(cells):
-            # As many rows of cells as fit, one at least.
-            stop = max(start + 1, int(np.searchsorted(down, down[start] + many, side="right")) - 1)
-            part: Array | None = None
-            for first in range(down[start], down[stop], many):
-                some = rows[first : min(first + many, down[stop])]
-                block = np.asarray(weights_of(some), np.float64)[:, columns]
-                block = combine.reduceat(block, across[:-1], axis=1)
-                if stop - start == 1:  # one row of cells may take several tiles
-                    block = combine.reduce(block, axis=0, keepdims=True)
-                    part = block if part is None else combine(part, block)
-                else:
-                    part = combine.reduceat(block, down[start:stop] - down[start], axis=0)
-            assert part is not None
-            cells[start:stop] = part
-            start = stop
+        # Whole rows of cells where they fit; otherwise one takes several tiles.
+        many -= many % block if many > block else 0
+        for first in range(0, len(rows), many):
+            some = rows[first : first + many]
+            weights = combine.reduceat(np.asarray(weights_of(some), np.float64)[:, columns], across[:-1], axis=1)
+            row, start = np.unique(np.arange(first, first + len(some)) // block, return_index=True)
+            cells[row] = combine(cells[row], combine.reduceat(weights, start, axis=0))
         if self.aggregate == "mean":
             cells /= np.outer(np.diff(down), np.diff(across))
         return cells

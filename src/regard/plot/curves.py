@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
 
 from regard.plot import style
-from regard.plot.display import Array, Display, Labels, answers, column, limits, plain, relevance_of, training
+from regard.plot.display import Array, Display, Labels, answers, column, limits, plain, training
 
 # Queries along the curve.
 POINTS = 400
@@ -77,17 +77,13 @@ class RegressionCurveDisplay(Display):
         self.x = queries[order]
         self.predicted = column("predicted", predicted, "x", queries.size)[order]
         self.truth, self.lower, self.upper = along("truth", truth), along("lower", lower), along("upper", upper)
-        for (one, given), (other, missing) in (
-            (("lower", lower), ("upper", upper)),
-            (("upper", upper), ("lower", lower)),
-            (("x_train", x_train), ("y_train", y_train)),
-            (("y_train", y_train), ("x_train", x_train)),
-        ):
-            if given is not None and missing is None:
+        given = {"lower": lower, "upper": upper, "x_train": x_train, "y_train": y_train}
+        for one, other in (("lower", "upper"), ("upper", "lower"), ("x_train", "y_train"), ("y_train", "x_train")):
+            if given[one] is not None and given[other] is None:
                 raise ValueError(f"{other} must be given with {one}")
-        self.x_train = None if x_train is None else column("x_train", x_train)
-        self.y_train = None
-        if self.x_train is not None and y_train is not None:
+        self.x_train = self.y_train = None
+        if x_train is not None and y_train is not None:
+            self.x_train = column("x_train", x_train)
             self.y_train = column("y_train", y_train, "x_train", self.x_train.size)
 
     @classmethod
@@ -115,7 +111,7 @@ class RegressionCurveDisplay(Display):
         *Cost*: ``predict`` of 400 rows.
         """
         rows = training(estimator, X, y)
-        j = rows.feature(feature, relevance_of(estimator))
+        j = rows.feature(feature)
         here = rows.X[:, j]
         grid = np.linspace(here.min(), here.max(), POINTS)
         query = np.tile(np.median(rows.X, axis=0), (POINTS, 1))
@@ -158,26 +154,15 @@ class RegressionCurveDisplay(Display):
         ax = self._on(ax, 6.4, 4.0)
         self.band_ = self.truth_line_ = self.training_line_ = None
         if self.truth is not None:
-            (self.truth_line_,) = ax.plot(
-                self.x, self.truth, color=style.INK, linestyle=(0, (5, 2)), linewidth=1.8, label=self.labels["truth"]
-            )
+            self.truth_line_ = style.truth_line(ax, self.x, self.truth, self.labels["truth"])
         (self.line_,) = ax.plot(
             self.x, self.predicted, color=style.VERMILION, linewidth=2.6, label=self.labels["predicted"]
         )
         if self.x_train is not None and self.y_train is not None:
-            # Under the lines. Circles that overlap darken, and thousands of them shrink.
+            # Under the lines; thousands of them shrink.
             small = max(2.0, 7.0 * min(1.0, (200.0 / max(self.x_train.size, 1)) ** 0.25))
-            (self.training_line_,) = ax.plot(
-                self.x_train,
-                self.y_train,
-                linestyle="none",
-                marker="o",
-                markersize=small,
-                color=style.BLUE,
-                markeredgewidth=0,
-                alpha=0.5,
-                label=self.labels["training"],
-                zorder=1.8,
+            self.training_line_ = style.circles(
+                ax, self.x_train, self.y_train, self.labels["training"], small, zorder=1.8
             )
         if self.lower is not None and self.upper is not None:
             self.band_ = ax.fill_between(

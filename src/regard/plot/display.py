@@ -14,7 +14,9 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 from numpy.typing import ArrayLike, NDArray
 
 from regard.plot import style
@@ -50,6 +52,26 @@ class Display:
         self.ax_, self.figure_ = style.dress(ax, grid=grid), cast(Figure, ax.figure)
         return ax
 
+    def _panels(
+        self, ax: Axes | Sequence[Axes] | None, height: float, extra: float | None, need: str, *, above: bool = False
+    ) -> tuple[Axes, Axes | None]:
+        """Axes as ``_on`` gives them, and a second panel if it has a height ``extra``: given, or of a new figure.
+
+        ``need`` says where there is a second panel; ``above``: it stands above the first.
+        """
+        if ax is None and extra is not None:
+            heights = (extra, height) if above else (height, extra)
+            made = style.picture(6.4, sum(heights)).subplots(2, 1, height_ratios=heights)
+            return self._on(made[int(above)], 0.0, 0.0), made[int(not above)]
+        if ax is None or isinstance(ax, Axes):
+            return self._on(ax, 6.4, height), None
+        given = list(np.ravel(np.asarray(ax, dtype=object)))
+        if len(given) != 2 or extra is None:
+            raise ValueError(f"ax must be one pair of axes, or two where {need}, got {len(given)}")
+        if not isinstance(given[1], Axes):
+            raise TypeError(f"ax must hold matplotlib axes, got {type(given[1]).__name__}")
+        return self._on(given[0], 0.0, 0.0), given[1]
+
     def _repr_png_(self) -> Any:
         figure = getattr(self, "figure_", None)
         return figure._repr_png_() if isinstance(figure, style.Picture) else None
@@ -61,12 +83,13 @@ class Training(NamedTuple):
     X: Array  # (K, d) float64
     y: Array | None  # (K,) or (K, P)
     names: list[str]  # (d,)
+    relevance: Array  # (d,) share of each feature in deciding what is near; alike where the estimator does not know
 
-    def feature(self, feature: int | str | None, relevance: Any = None) -> int:
+    def feature(self, feature: int | str | None) -> int:
         """A feature's number from its number or name; by default the most relevant one."""
         count = self.X.shape[1]
         if feature is None:
-            return 0 if relevance is None else int(np.argmax(relevance))
+            return int(np.argmax(self.relevance))
         if isinstance(feature, str):
             if feature not in self.names:
                 raise ValueError(f"feature must be one of {', '.join(map(repr, self.names))}, got {feature!r}")
@@ -100,7 +123,8 @@ def training(estimator: Any, X: Any = None, y: Any = None) -> Training:
     names = getattr(estimator, "feature_names_in_", None) if coding is None else coding.features
     if names is None:
         names = ["x"] if rows.shape[1] == 1 else [f"feature {j}" for j in range(rows.shape[1])]
-    return Training(rows, values, [str(name) for name in names])
+    relevance = getattr(estimator, "feature_relevance_", np.zeros(rows.shape[1]))
+    return Training(rows, values, [str(name) for name in names], relevance)
 
 
 def answers(estimator: Any, query: Array) -> Array:
@@ -128,11 +152,6 @@ def unnamed() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
         yield
-
-
-def relevance_of(estimator: Any) -> Array | None:
-    """Share of each feature in deciding what is near, where the estimator knows it."""
-    return cast("Array | None", getattr(estimator, "feature_relevance_", None))
 
 
 def column(name: str, array: ArrayLike, like: str = "", length: int | None = None) -> Array:
@@ -164,6 +183,36 @@ def named(name: str, names: Sequence[str], count: int) -> list[str]:
         given = repr(names) if isinstance(names, str) else f"{len(names)}"
         raise ValueError(f"{name} must hold {count} strings, got {given}")
     return [str(one) for one in names]
+
+
+def whole(name: str, number: Any) -> int:
+    """A whole number of at least 1, or an error that names the argument."""
+    if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {number!r}")
+    return int(number)
+
+
+def bars(ax: Axes, lengths: ArrayLike, names: Sequence[str], **how: Any) -> BarContainer:
+    """Horizontal bars from the top down, each with its name."""
+    place = np.arange(len(names), dtype=float)
+    made = ax.barh(place, lengths, height=0.66, **how)
+    ax.set_yticks(place, names)
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.grid(False, axis="y")
+    ax.tick_params(axis="y", length=0)
+    return made
+
+
+def percent_axis(ax: Axes) -> None:
+    """Shares along x."""
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda share, _: percent(share)))
+
+
+def worded(value: Any) -> str:
+    """A number, a class, or several numbers, for people."""
+    if np.ndim(value):
+        return ", ".join(worded(one) for one in value)
+    return short(float(value)) if np.asarray(value).dtype.kind in "fiu" else str(value)
 
 
 def short(number: float) -> str:

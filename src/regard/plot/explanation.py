@@ -10,11 +10,22 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.container import BarContainer
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter
 from numpy.typing import ArrayLike
 
 from regard.plot import style
-from regard.plot.display import Display, Labels, column, named, percent, plain, short, unnamed
+from regard.plot.display import (
+    Display,
+    Labels,
+    bars,
+    column,
+    named,
+    percent,
+    percent_axis,
+    plain,
+    short,
+    unnamed,
+    worded,
+)
 
 TOP = 8
 # Features drawn at most, and characters of a title's line.
@@ -109,9 +120,9 @@ class ExplanationDisplay(Display):
         one = told[0]
         if not len(one.index):
             raise ValueError("X has no training row in reach (empty='nan'): there is nothing to draw")
-        words = [f"row {row}: y = {_word(y)}" for row, y in zip(one.row, one.value, strict=True)]
+        words = [f"row {row}: y = {worded(y)}" for row, y in zip(one.row, one.value, strict=True)]
         known = not np.isnan(one.nearness).any()
-        title = f"{_word(one.answer)} predicted from {short(one.neighbours)} of {one.rows:,} rows"
+        title = f"{worded(one.answer)} predicted from {short(one.neighbours)} of {one.rows:,} rows"
         return cls(
             one.weight,
             one.effective,
@@ -125,19 +136,23 @@ class ExplanationDisplay(Display):
 
     def plot(self, ax: Axes | Sequence[Axes] | None = None) -> Self:
         """Draw into ``ax``, one pair of axes or two, or into a new figure."""
-        rows, features = self._panels(ax)
-        place = np.arange(self.weight.size, dtype=float)
-        self.bars_ = rows.barh(place, self.weight, height=0.66, color=style.BLUE, label=self.labels["weight"])
+        height = 1.5 + 0.34 * max(self.weight.size, 3)
+        extra = None if self.nearness is None else 0.9 + 0.32 * max(min(self.nearness.size, FEATURES), 2)
+        rows, features = self._panels(ax, height, extra, "there is nearness to draw")
+        words = [plain(word) for word in self.words]
+        self.bars_ = bars(rows, self.weight, words, color=style.BLUE, label=self.labels["weight"])
         (self.marks_,) = rows.plot(
-            self.effective, place, "D", color=style.VERMILION, markersize=6.5, label=self.labels["effective"]
+            self.effective,
+            range(len(words)),
+            "D",
+            color=style.VERMILION,
+            markersize=6.5,
+            label=self.labels["effective"],
         )
         rows.axvline(0.0, color=style.MUTED, linewidth=0.8)
-        rows.set_yticks(place, [plain(word) for word in self.words])
         low, high = min(0.0, float(self.effective.min())), max(float(self.weight.max()), float(self.effective.max()))
         air = 0.06 * max(high - low, 1e-12)
-        rows.set(xlabel=self.labels["x"], xlim=(low - air * (low < 0.0), high + air), ylim=(len(place) - 0.4, -0.6))
-        rows.grid(False, axis="y")
-        rows.tick_params(axis="y", length=0)
+        rows.set(xlabel=self.labels["x"], xlim=(low - air * (low < 0.0), high + air))
         title = [fill(self.title, LINE)] * bool(self.title) + [self.labels["far"]] * self.far
         if title:
             rows.set_title("\n".join(title), color=style.VERMILION if self.far else style.INK)
@@ -149,34 +164,8 @@ class ExplanationDisplay(Display):
 
     def _draw_features(self, ax: Axes, nearness: Any) -> None:
         order = np.argsort(-nearness, kind="stable")[:FEATURES]
-        place = np.arange(len(order), dtype=float)
-        self.nearness_bars_ = ax.barh(place, nearness[order], height=0.66, color=style.GREEN)
-        for at, share in zip(place, nearness[order], strict=True):
+        self.nearness_bars_ = bars(ax, nearness[order], [plain(self.names[j]) for j in order], color=style.GREEN)
+        for at, share in enumerate(nearness[order]):
             ax.text(max(share, 0.0) + 0.01, at, percent(share), va="center", fontsize=9.5, color=style.INK)
-        ax.set_yticks(place, [plain(self.names[j]) for j in order])
         ax.set(xlabel=self.labels["nearness"], xlim=(min(0.0, float(nearness.min())), 1.17))
-        ax.set_ylim(len(place) - 0.4, -0.6)
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda share, _: percent(share)))
-        ax.grid(False, axis="y")
-        ax.tick_params(axis="y", length=0)
-
-    def _panels(self, ax: Axes | Sequence[Axes] | None) -> tuple[Axes, Axes | None]:
-        upper = 1.5 + 0.34 * max(self.weight.size, 3)
-        if ax is None and self.nearness is not None:
-            lower = 0.9 + 0.32 * max(min(self.nearness.size, FEATURES), 2)
-            pair = style.picture(6.4, upper + lower).subplots(2, 1, height_ratios=(upper, lower))
-            return self._on(pair[0], 0.0, 0.0), pair[1]
-        if ax is None or isinstance(ax, Axes):
-            return self._on(ax, 6.4, upper), None
-        given = list(np.ravel(np.asarray(ax, dtype=object)))
-        if len(given) != 2 or self.nearness is None:
-            raise ValueError(f"ax must be one pair of axes, or two where there is nearness to draw, got {len(given)}")
-        if not isinstance(given[1], Axes):
-            raise TypeError(f"ax must hold matplotlib axes, got {type(given[1]).__name__}")
-        return self._on(given[0], 0.0, 0.0), given[1]
-
-
-def _word(value: Any) -> str:
-    if np.ndim(value):
-        return ", ".join(_word(one) for one in value)
-    return short(float(value)) if np.asarray(value).dtype.kind in "fiu" else str(value)
+        percent_axis(ax)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.colors import Colormap, Normalize
+from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
@@ -68,27 +67,28 @@ def show_heatmaps(
         figsize = (1.3 + 3.1 * cols, 0.6 + 2.9 * rows) if rows * cols > 1 else (5.6, 4.6)
     figure = style.picture(*figsize, squares=square)
     axes: NDArray[Any] = figure.subplots(rows, cols, sharex=True, sharey=True, squeeze=False)
-    norm, colours = _shared_scale(grid), grey_gaps(cmap)
+    norm = style.scale(grid)
     room = max(1, int(_CELLS * figsize[1] / rows)), max(1, int(_CELLS * figsize[0] / cols))
     for (r, c), ax in np.ndenumerate(axes):
-        image = ax.imshow(
-            np.ma.masked_invalid(_fitted(grid[r, c], room)),
-            norm=norm,
-            cmap=colours,
-            interpolation="none",
+        image = style.heatmap(
+            style.dress(ax, grid=False),
+            _fitted(grid[r, c], room),
+            norm,
+            cmap,
             aspect="equal" if square else "auto",
             extent=(-0.5, keys - 0.5, queries - 0.5, -0.5),
         )
-        _label(
-            ax, xlabel if r == rows - 1 else None, ylabel if c == 0 else None, names[r * cols + c] if names else None
-        )
+        if xlabel and r == rows - 1:
+            ax.set_xlabel(xlabel)
+        if ylabel and c == 0:
+            ax.set_ylabel(ylabel)
+        if names:
+            ax.set_title(names[r * cols + c])
         if tokens[0] is not None:
             ax.set_xticks(range(keys), tokens[0], rotation=0 if max(map(len, tokens[0])) <= 2 else 90)
         if tokens[1] is not None:
             ax.set_yticks(range(queries), tokens[1])
-    bar = figure.colorbar(image, ax=axes, shrink=0.85, pad=0.02)
-    bar.outline.set_edgecolor(style.HAIRLINE)
-    bar.ax.tick_params(colors=style.MUTED, labelcolor=style.INK, labelsize=9)
+    style.colorbar(image, axes, shrink=0.85)
     return figure
 
 
@@ -115,12 +115,6 @@ def _panel_titles(titles: Sequence[str] | None, rows: int, cols: int) -> list[st
     return list(titles) * (rows * cols // len(titles))
 
 
-def _shared_scale(grid: NDArray[np.float64]) -> Normalize:
-    finite = grid[np.isfinite(grid)]
-    low, high = float(finite.min(initial=0.0)), float(finite.max(initial=0.0))
-    return Normalize(low, high if high > low else low + 1.0)
-
-
 def _fitted(matrix: NDArray[np.float64], room: tuple[int, int]) -> NDArray[np.float64]:
     """The matrix itself if it fits, otherwise the largest weight of each block; blocks differ by one at most."""
     matrix = np.where(np.isfinite(matrix), matrix, np.nan)
@@ -131,21 +125,3 @@ def _fitted(matrix: NDArray[np.float64], room: tuple[int, int]) -> NDArray[np.fl
             high, low = (extreme.reduceat(matrix, starts, axis=axis) for extreme in (np.fmax, np.fmin))
             matrix = np.where(-low > high, low, high)
     return matrix
-
-
-def grey_gaps(cmap: str | Colormap) -> Colormap:
-    from matplotlib import colormaps
-
-    return colormaps.get_cmap(cmap).with_extremes(bad="#b9c0c7")
-
-
-def _label(ax: Axes, xlabel: str | None, ylabel: str | None, title: str | None) -> None:
-    style.dress(ax, grid=False)
-    for spine in ax.spines.values():
-        spine.set(visible=True, color=style.HAIRLINE)
-    if xlabel:
-        ax.set_xlabel(xlabel)
-    if ylabel:
-        ax.set_ylabel(ylabel)
-    if title:
-        ax.set_title(title)

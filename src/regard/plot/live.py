@@ -1,6 +1,6 @@
 """Where a curve can be watched while it grows: a notebook, a terminal, or nowhere.
 
-A screen is told ``show(display)`` at every step and ``close(display)`` at the end; it decides how often to redraw.
+``show(display)`` is called at every step and ``close(display)`` at the end; a screen decides how often to redraw.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 from regard.plot.display import short
 
@@ -23,38 +23,33 @@ PICTURE, LINE = 0.3, 0.1
 SCREENS = ("auto", "notebook", "terminal", "none")
 
 
-class Screen(Protocol):
-    """What a growing curve is shown on."""
+class Screen:
+    """What a growing curve is shown on: drawn at most once in ``pause`` seconds, and at the end."""
 
-    def show(self, display: Any) -> None: ...
-
-    def close(self, display: Any) -> None: ...
-
-
-class Nowhere:
-    """A script: the numbers are collected, and drawn at the end."""
-
-    def show(self, display: Any) -> None:
-        """Nobody watches."""
-
-    def close(self, display: Any) -> None:
-        """Nothing was opened."""
-
-
-class Notebook:
-    """One output cell whose picture is replaced."""
-
-    def __init__(self) -> None:
-        self._handle: Any = None
-        self._next = 0.0
+    def __init__(self, pause: float = math.inf) -> None:
+        self._pause, self._next = pause, 0.0
 
     def show(self, display: Any) -> None:
         if monotonic() >= self._next:
             self._draw(display)
-            self._next = monotonic() + PICTURE
+            self._next = monotonic() + self._pause
 
     def close(self, display: Any) -> None:
         self._draw(display)
+
+    def _draw(self, display: Any) -> None: ...
+
+
+class Nowhere(Screen):
+    """A script: the numbers are collected, and drawn at the end."""
+
+
+class Notebook(Screen):
+    """One output cell whose picture is replaced."""
+
+    def __init__(self) -> None:
+        super().__init__(PICTURE)
+        self._handle: Any = None
 
     def _draw(self, display: Any) -> None:
         from IPython.display import display as to_cell  # type: ignore[import-not-found,unused-ignore]
@@ -66,36 +61,24 @@ class Notebook:
             self._handle.update(figure)
 
 
-class Terminal:
+class Terminal(Screen):
     """One line that is written over: a sparkline, the last loss and the least."""
 
     def __init__(self, console: Any) -> None:
+        super().__init__(LINE)
         self._console = console
-        self._next = 0.0
-
-    def show(self, display: Any) -> None:
-        if monotonic() >= self._next:
-            self._write(display)
-            self._next = monotonic() + LINE
 
     def close(self, display: Any) -> None:
-        self._write(display)
+        super().close(display)
         self._console.print()
 
-    def _write(self, display: Any) -> None:
+    def _draw(self, display: Any) -> None:
         from rich.control import Control
         from rich.segment import ControlType
         from rich.text import Text
 
         self._console.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))
         self._console.print(Text(line_of(display.loss)), end="", no_wrap=True, overflow="crop", highlight=False)
-
-
-def checked_screen(which: str) -> str:
-    """The name of a screen."""
-    if which not in SCREENS:
-        raise ValueError(f"screen must be one of {', '.join(map(repr, SCREENS))}, got {which!r}")
-    return which
 
 
 def opened(which: str) -> Screen:

@@ -13,7 +13,6 @@ from matplotlib.colors import to_rgb
 from matplotlib.container import BarContainer
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
-from matplotlib.ticker import FuncFormatter
 from numpy.typing import ArrayLike
 
 from regard.plot import style
@@ -21,15 +20,19 @@ from regard.plot.display import (
     Array,
     Display,
     Labels,
+    bars,
     column,
     limits,
     looks,
     named,
     percent,
+    percent_axis,
     plain,
     short,
     training,
     unnamed,
+    whole,
+    worded,
 )
 
 TOP = 10
@@ -140,19 +143,23 @@ class NeighbourDisplay(Display):
         asked = np.asarray(X, np.float64)
         if asked.shape != (1, width):
             raise ValueError(f"X must be one row, shape (1, {width}), got shape {asked.shape}")
-        if isinstance(top, bool) or not isinstance(top, int | np.integer) or top < 1:
-            raise ValueError(f"top must be a whole number of at least 1, got {top!r}")
+        count = whole("top", top)
         weights = looks(estimator, asked)[0]
-        shown = np.argsort(-weights, kind="stable")[: int(top)]
+        shown = np.argsort(-weights, kind="stable")[:count]
         shown = shown[weights[shown] > 0.0] if weights.any() else shown[:1]
-        answer = _answer(estimator, asked)
+        with unnamed():
+            answer = estimator.predict(asked)[0]
         said = cls._LABELS | dict(labels or {})
-        values = _values(estimator, rows.y)
+        classes = getattr(estimator, "classes_", None)
+        values = np.asarray(rows.y if classes is None else classes[rows.y])
         names = rows.names
         written = range(width) if width <= WRITTEN else []
         words = [
             ", ".join(
-                [*(f"{plain(names[j])} = {short(rows.X[k, j])}" for j in written), f"{said['y']} = {_word(values[k])}"]
+                [
+                    *(f"{plain(names[j])} = {short(rows.X[k, j])}" for j in written),
+                    f"{said['y']} = {plain(worded(values[k]))}",
+                ]
             )
             for k in shown
         ]
@@ -169,7 +176,7 @@ class NeighbourDisplay(Display):
             x_weight=weights if one else None,
             query=float(asked[0, 0]) if one else None,
             prediction=float(answer) if one else None,
-            title=said["title"].format(prediction=_word(answer), query=features + ", …" * (width > WRITTEN)),
+            title=said["title"].format(prediction=plain(worded(answer)), query=features + ", …" * (width > WRITTEN)),
             labels={"x": plain(names[0]), **(labels or {})} if one else labels,
         )
         return display.plot(ax)
@@ -192,7 +199,9 @@ class NeighbourDisplay(Display):
 
     def plot(self, ax: Axes | Sequence[Axes] | None = None) -> Self:
         """Draw into ``ax``, one pair of axes or two, or into a new figure with a panel along x where there is one."""
-        bars, along = self._panels(ax)
+        height = 1.3 + 0.32 * max(self.weight.size + bool(self.others), 3)
+        extra = None if self.x is None else 2.9
+        ax, along = self._panels(ax, height, extra, "the model has one feature", above=True)
         names = [
             self._said("row", row=row, words=word) if word else self._said("row", row=row, words="").rstrip(": ")
             for row, word in zip(self.index, self.words or [""] * self.index.size, strict=True)
@@ -202,20 +211,16 @@ class NeighbourDisplay(Display):
             weight = np.append(weight, self.rest)
             names.append(self._said("others", count=f"{self.others:,}"))
             colours.append(style.MUTED)
-        place = [float(at) for at in range(len(names))]
-        self.bars_ = bars.barh(place, weight, height=0.66, color=colours)
+        self.bars_ = bars(ax, weight, names, color=colours)
         room = 1.17 * max(float(weight.max()), 1e-12)
         self.texts_ = [
-            bars.text(w + 0.012 * room, at, percent(w), va="center", fontsize=9.5, color=style.INK)
-            for at, w in zip(place, weight, strict=True)
+            ax.text(w + 0.012 * room, at, percent(w), va="center", fontsize=9.5, color=style.INK)
+            for at, w in enumerate(weight)
         ]
-        bars.set_yticks(place, names)
-        bars.set(xlabel=self.labels["weight"], xlim=(0.0, room), ylim=(len(names) - 0.4, -0.6))
-        bars.xaxis.set_major_formatter(FuncFormatter(lambda share, _: percent(share)))
-        bars.grid(False, axis="y")
-        bars.tick_params(axis="y", length=0)
+        ax.set(xlabel=self.labels["weight"], xlim=(0.0, room))
+        percent_axis(ax)
         if self.title:
-            (bars if along is None else along).set_title(fill(self.title, LINE))
+            (ax if along is None else along).set_title(fill(self.title, LINE))
         self.x_ax_, self.points_, self.query_line_, self.prediction_point_ = along, None, None, None
         if along is not None and self.x is not None and self.y is not None and self.x_weight is not None:
             self._draw_along(along, self.x, self.y, self.x_weight)
@@ -244,37 +249,3 @@ class NeighbourDisplay(Display):
                 self.prediction_point_.set_label(self.labels["prediction"])
         ax.set(xlabel=self.labels["x"], ylabel=self.labels["y"], ylim=limits(limits(y)))
         style.legend(ax)
-
-    def _panels(self, ax: Axes | Sequence[Axes] | None) -> tuple[Axes, Axes | None]:
-        height = 1.3 + 0.32 * max(self.weight.size + bool(self.others), 3)
-        if ax is None and self.x is not None:
-            figure = style.picture(6.4, height + 2.9)
-            upper, lower = figure.subplots(2, 1, height_ratios=(2.9, height))
-            return self._on(lower, 0.0, 0.0), upper
-        if ax is None or isinstance(ax, Axes):
-            return self._on(ax, 6.4, height), None
-        pair = list(np.ravel(np.asarray(ax, dtype=object)))
-        if len(pair) != 2 or self.x is None:
-            need = "one pair of axes, or two where the model has one feature"
-            raise ValueError(f"ax must be {need}, got {len(pair)}")
-        if not isinstance(pair[1], Axes):
-            raise TypeError(f"ax must hold matplotlib axes, got {type(pair[1]).__name__}")
-        return self._on(pair[0], 0.0, 0.0), pair[1]
-
-
-def _answer(estimator: Any, asked: Array) -> Any:
-    """The prediction of one row: a number, a class, or several numbers."""
-    with unnamed():
-        return estimator.predict(asked)[0]
-
-
-def _values(estimator: Any, value: Any) -> Array:
-    """What every training row answers: numbers, or class labels."""
-    classes = getattr(estimator, "classes_", None)
-    return np.asarray(value if classes is None else classes[value])
-
-
-def _word(value: Any) -> str:
-    if np.ndim(value):
-        return ", ".join(_word(one) for one in value)
-    return short(float(value)) if np.asarray(value).dtype.kind in "fiu" else plain(value)

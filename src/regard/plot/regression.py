@@ -53,19 +53,9 @@ def plot_kernel_reg(
     if ax is None:
         ax = style.picture(6.4, 4.0).subplots()
     style.dress(ax)
-    ax.plot(queries, truth, color=style.INK, linestyle=(0, (5, 2)), linewidth=1.8, label=labels[0])
+    style.truth_line(ax, queries, truth, labels[0])
     ax.plot(queries, predicted, color=style.VERMILION, linewidth=2.6, label=labels[1])
-    ax.plot(
-        keys,
-        values,
-        linestyle="none",
-        marker="o",
-        markersize=7,
-        color=style.BLUE,
-        markeredgewidth=0,
-        alpha=0.5,
-        label=labels[2],
-    )
+    style.circles(ax, keys, values, labels[2])
     ax.set(xlabel=xlabel, ylabel=ylabel, xlim=xlim, ylim=limits(truth, predicted, values))
     style.legend(ax)
     return cast(Figure, ax.figure)

@@ -9,11 +9,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.container import BarContainer
 from matplotlib.text import Text
-from matplotlib.ticker import FuncFormatter
 from numpy.typing import ArrayLike
 
 from regard.plot import fonts, style
-from regard.plot.display import Display, Labels, column, named, percent, plain, training
+from regard.plot.display import Display, Labels, bars, column, named, percent, percent_axis, plain, training, whole
 
 # Bars that can be read on one page.
 TOP = 25
@@ -68,13 +67,12 @@ class FeatureRelevanceDisplay(Display):
         count = self.relevance.size
         if not count or not (self.relevance >= 0.0).all():
             raise ValueError("relevance must hold shares of at least 0, one for every feature")
-        if isinstance(top, bool) or not isinstance(top, int) or top < 1:
-            raise ValueError(f"top must be a whole number of at least 1, got {top!r}")
+        most = whole("top", top)
         self.names = [f"feature {j}" for j in range(count)] if names is None else named("names", names, count)
         self.smoothed_out = _flags("smoothed_out", smoothed_out, count)
         self.constant = _flags("constant", constant, count)
         # Equal shares in the order of the columns.
-        self.order = np.argsort(-self.relevance, kind="stable")[: count if count <= top + 1 else top]
+        self.order = np.argsort(-self.relevance, kind="stable")[: count if count <= most + 1 else most]
 
     @classmethod
     def from_estimator(
@@ -110,8 +108,7 @@ class FeatureRelevanceDisplay(Display):
             words.append(percent(share[-1]))
             colours.append(style.MUTED)
         ax = self._on(ax, 6.4, 1.1 + 0.34 * max(len(names), 2))
-        place = [float(at) for at in range(len(names))]
-        self.bars_ = ax.barh(place, share, height=0.66, color=colours)
+        self.bars_ = bars(ax, share, names, color=colours)
         room = 1.16 * max(float(share.max()), 1e-3)
         self.texts_ = [
             ax.text(
@@ -124,13 +121,10 @@ class FeatureRelevanceDisplay(Display):
                 color=style.INK if width > 0.0 else style.MUTED,
                 fontstyle="normal" if width > 0.0 else "italic",
             )
-            for at, width, word in zip(place, share, words, strict=True)
+            for at, (width, word) in enumerate(zip(share, words, strict=True))
         ]
-        ax.set_yticks(place, names)
-        ax.set(xlabel=self.labels["relevance"], xlim=(0.0, room), ylim=(len(names) - 0.4, -0.6))
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda share, _: percent(share)))
-        ax.grid(False, axis="y")
-        ax.tick_params(axis="y", length=0)
+        ax.set(xlabel=self.labels["relevance"], xlim=(0.0, room))
+        percent_axis(ax)
         return self
 
     def _word(self, feature: int) -> str:

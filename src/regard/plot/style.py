@@ -8,12 +8,17 @@ carries them and a printed page keeps them.
 from __future__ import annotations
 
 from io import BytesIO
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colorbar import Colorbar
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.lines import Line2D
+from numpy.typing import ArrayLike, NDArray
 
 from regard.plot import fonts
 
@@ -84,10 +89,38 @@ def legend(ax: Axes, **where: Any) -> None:
     ax.legend(frameon=True, framealpha=0.88, edgecolor="none", prop=font, labelcolor=INK, **where)
 
 
-def colorbar(mappable: Any, ax: Axes, label: str = "") -> Colorbar:
-    """A quiet colour bar beside ``ax``."""
-    bar = ax.figure.colorbar(mappable, ax=ax, shrink=0.9, pad=0.02)
+def colorbar(mappable: Any, ax: Any, label: str = "", shrink: float = 0.9) -> Colorbar:
+    """A quiet colour bar beside ``ax``, axes or an array of them."""
+    bar = mappable.axes.figure.colorbar(mappable, ax=ax, shrink=shrink, pad=0.02)
     bar.outline.set_edgecolor(HAIRLINE)
     bar.ax.tick_params(colors=MUTED, labelcolor=INK, labelsize=9)
-    bar.set_label(label, color=INK, size=10, fontfamily=fonts.families())
-    return bar
+    if label:
+        bar.set_label(label, color=INK, size=10, fontfamily=fonts.families())
+    return cast(Colorbar, bar)
+
+
+def scale(weights: NDArray[Any]) -> Normalize:
+    """Colours from min(0, smallest) to max(0, largest), so that white is no weight at all."""
+    finite = weights[np.isfinite(weights)]
+    low, high = float(finite.min(initial=0.0)), float(finite.max(initial=0.0))
+    return Normalize(low, high if high > low else low + 1.0)
+
+
+def heatmap(ax: Axes, cells: NDArray[Any], norm: Normalize, cmap: str | Colormap = WEIGHTS, **how: Any) -> AxesImage:
+    """Sharp cells in a thin frame; what is not finite is grey."""
+    for spine in ax.spines.values():
+        spine.set(visible=True, color=HAIRLINE)
+    colours = colormaps.get_cmap(cmap).with_extremes(bad="#b9c0c7")
+    return ax.imshow(np.ma.masked_invalid(cells), norm=norm, cmap=colours, interpolation="none", **how)
+
+
+def truth_line(ax: Axes, x: ArrayLike, y: ArrayLike, label: str) -> Line2D:
+    """What is true, dashed, so that the prediction over it is seen."""
+    (line,) = ax.plot(x, y, color=INK, linestyle=(0, (5, 2)), linewidth=1.8, label=label)
+    return line
+
+
+def circles(ax: Axes, x: ArrayLike, y: ArrayLike, label: str, size: float = 7.0, **how: Any) -> Line2D:
+    """Training data; circles that overlap darken."""
+    (line,) = ax.plot(x, y, "o", markersize=size, color=BLUE, markeredgewidth=0, alpha=0.5, label=label, **how)
+    return line

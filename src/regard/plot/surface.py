@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from regard.plot import style
-from regard.plot.display import Display, Labels, answers, column, limits, plain, relevance_of, training
+from regard.plot.display import Display, Labels, answers, column, limits, plain, training
 
 # Queries along each side of the map, and colours.
 SIDE = 70
@@ -113,8 +113,7 @@ class SurfaceDisplay(Display):
         if width < 2:
             raise ValueError("estimator must have two features or more for a map; RegressionCurveDisplay draws one")
         if features is None:
-            relevance = relevance_of(estimator)
-            features = sorted(range(width), key=lambda j: 0.0 if relevance is None else -relevance[j])[:2]
+            features = sorted(range(width), key=lambda j: -rows.relevance[j])[:2]
         if isinstance(features, str) or len(features) != 2:
             raise ValueError(f"features must be two numbers or names, got {features!r}")
         a, b = (rows.feature(feature) for feature in features)

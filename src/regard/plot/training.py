@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from regard.plot import style
 from regard.plot.display import Display, Labels, column, limits, short
-from regard.plot.live import Nowhere, Screen, checked_screen, opened
+from regard.plot.live import SCREENS, Nowhere, Screen, opened
 
 # Losses that span more than this factor are drawn on a logarithmic axis.
 DECADE = 20.0
@@ -84,7 +84,9 @@ class TrainingCurveDisplay(Display):
             raise ValueError(f"best must be one of the steps, got {best!r}")
         self._best, self._kind = best, "step"
         self._screen: Screen | None = None
-        self._wanted = checked_screen(screen)
+        if screen not in SCREENS:
+            raise ValueError(f"screen must be one of {', '.join(map(repr, SCREENS))}, got {screen!r}")
+        self._wanted = screen
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, labels: Labels | None = None, ax: Axes | None = None) -> Self:
@@ -194,20 +196,15 @@ class TrainingCurveDisplay(Display):
         ax.set_yscale("log" if logarithmic else "linear")
         if shown.size:
             ax.set_ylim(*(np.exp(limits(np.log(shown))) if logarithmic else limits(shown)))
-        self._mark(ax, validation if self._held else loss)
+        if (best := self.best) is not None:
+            height = (validation if self._held else loss)[self.step.index(best)]
+            kept = self._said("best", loss=short(height), step=f"{self.labels[self._kind]} {best}")
+            (self.best_point_,) = ax.plot([best], [height], "o", color=style.INK, markersize=7, zorder=5, label=kept)
         ax.set(xlabel=self.labels[self._kind], ylabel=self.labels["loss"])
         ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
         if self.step:
             style.legend(ax, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, borderaxespad=0.2)
         return self
-
-    def _mark(self, ax: Axes, judged: Any) -> None:
-        best = self.best
-        if best is None:
-            return
-        height = judged[self.step.index(best)]
-        told = self._said("best", loss=short(height), step=f"{self.labels[self._kind]} {best}")
-        (self.best_point_,) = ax.plot([best], [height], "o", color=style.INK, markersize=7, zorder=5, label=told)
 
     @property
     def _held(self) -> bool:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from regard.data import notes
 from regard.data.text import LANGUAGES, Text
 from regard.plot.printing import lettered, saved
-from regard.tour.page import Illustration, Stop, page
+from regard.tour.page import Stop, page
 from regard.tour.station import Visit
 from regard.tour.stations import STATIONS
 
@@ -74,24 +74,19 @@ def run(
             pictures = []
             for drawing in told.drawings:
                 name = f"{number:02d}-{drawing.name}"
-                svg = saved(drawing.figure, "svg")
+                pictures.append(saved(drawing.figure, "svg"))
                 # Laid out once for both files.
                 drawing.figure.set_layout_engine("none")
                 files[Path("figures", f"{name}.png")] = saved(drawing.figure, "png")
-                files[Path("figures", f"{name}.svg")] = svg
-                pictures.append(Illustration(svg, drawing.caption.said(lang), drawing.wide))
+                files[Path("figures", f"{name}.svg")] = pictures[-1]
             stops.append(Stop(station, number, told, tuple(pictures)))
     html = page(stops, lang, seed)
-    _write(out, files, html)
+    (out / "figures").mkdir(parents=True, exist_ok=True)
+    for path, content in files.items():
+        (out / path).write_bytes(content)
+    (out / "index.html").write_text(html, encoding="utf-8")
     rows = tuple(
         Row(s.station.title.said(lang), s.station.question.said(lang), s.told.answer.said(lang)) for s in stops
     )
     headings = (COLUMNS[0].said(lang), COLUMNS[1].said(lang), COLUMNS[2].said(lang))
-    return TourResult(out / "index.html", tuple(out / name for name in files), headings, rows)
-
-
-def _write(out: Path, files: dict[Path, bytes], html: str) -> None:
-    (out / "figures").mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        (out / name).write_bytes(content)
-    (out / "index.html").write_text(html, encoding="utf-8")
+    return TourResult(out / "index.html", tuple(out / path for path in files), headings, rows)

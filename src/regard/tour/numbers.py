@@ -1,20 +1,6 @@
-"""Numbers as the tour measures and writes them."""
+"""Numbers as the tour writes them."""
 
 from __future__ import annotations
-
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
-
-
-def rmse(predicted: NDArray[Any], truth: NDArray[Any]) -> float:
-    """Root mean squared error, the tour's one measure of error.
-
-    >>> rmse(np.array([1.0, 5.0]), np.array([1.0, 1.0])) ** 2
-    8.000000000000002
-    """
-    return float(np.sqrt(np.mean((predicted - truth) ** 2)))
 
 
 def signed(number: float, digits: int) -> str:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from regard import __version__
 from regard.data.text import Text
-from regard.tour.station import Station, Told
+from regard.tour.station import Drawing, Station, Told
 
 WORDS = {
     "title": Text("regard: the tour", "regard：导览"),
@@ -41,21 +41,13 @@ WORDS = {
 _CJK = "\u2018-\u201d\u3000-\u303f\u4e00-\u9fff\uff00-\uffef"
 
 
-class Illustration(NamedTuple):
-    """A figure ready for the page."""
-
-    svg: bytes
-    caption: str
-    wide: bool
-
-
 class Stop(NamedTuple):
     """A station after the visit."""
 
     station: Station
     number: int
     told: Told
-    pictures: tuple[Illustration, ...]
+    pictures: tuple[bytes, ...]  # SVG of each of its drawings
 
 
 def page(stops: Sequence[Stop], lang: str, seed: int) -> str:
@@ -69,7 +61,7 @@ def page(stops: Sequence[Stop], lang: str, seed: int) -> str:
         words,
         lang="zh-CN" if lang == "zh" else lang,
         css=room.joinpath("page.css").read_text(encoding="utf-8"),
-        toc="\n".join(_entry(stop, lang) for stop in stops),
+        toc="\n".join(f'<li><a href="#{s.station.name}">{escape(s.station.title.said(lang))}</a></li>' for s in stops),
         sections="\n".join(_section(stop, lang, words) for stop in stops),
         rows="\n".join(_row(stop, lang) for stop in stops),
         call=escape(call),
@@ -88,34 +80,27 @@ def _story(html: str) -> str:
     return joined.replace(" = ", "&nbsp;=&nbsp;")
 
 
-def _entry(stop: Stop, lang: str) -> str:
-    return f'<li><a href="#{stop.station.name}">{escape(stop.station.title.said(lang))}</a></li>'
-
-
 def _section(stop: Stop, lang: str, words: dict[str, str]) -> str:
     station = stop.station
     return f"""<section id="{station.name}">
 <h2><span class="stop">{stop.number}</span>{escape(station.title.said(lang))}</h2>
 <p class="question">{_prose(station.question.said(lang))}</p>
 <div class="story">{_story(station.story.said(lang))}</div>
-<p class="formula">{_formula(station.formula)}</p>
-{"".join(_picture(picture) for picture in stop.pictures)}
+<p class="formula">{" ".join(f"<span>{part}</span>" for part in station.formula)}</p>
+{"".join(_picture(drawing, svg, lang) for drawing, svg in zip(stop.told.drawings, stop.pictures, strict=True))}
 <div class="answer"><p class="number">{escape(stop.told.number)}</p>
 <div><p class="tag">{words["answer"]}</p><p>{_prose(stop.told.answer.said(lang))}</p></div></div>
 <details><summary>{words["try"]}</summary><pre><code>{escape(station.code)}</code></pre></details>
 </section>"""
 
 
-def _formula(parts: Sequence[str]) -> str:
-    return " ".join(f"<span>{part}</span>" for part in parts)
-
-
-def _picture(picture: Illustration) -> str:
-    source = "data:image/svg+xml;base64," + b64encode(picture.svg).decode("ascii")
-    kind = ' class="wide"' if picture.wide else ""
+def _picture(drawing: Drawing, svg: bytes, lang: str) -> str:
+    source = "data:image/svg+xml;base64," + b64encode(svg).decode("ascii")
+    kind = ' class="wide"' if drawing.wide else ""
+    caption = drawing.caption.said(lang)
     return (
-        f'<figure{kind}><div class="card"><img src="{source}" alt="{escape(picture.caption)}"></div>'
-        f"<figcaption>{_prose(picture.caption)}</figcaption></figure>"
+        f'<figure{kind}><div class="card"><img src="{source}" alt="{escape(caption)}"></div>'
+        f"<figcaption>{_prose(caption)}</figcaption></figure>"
     )
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
 from regard import NadarayaWatsonRegressor, attention_weights, pool
 from regard.core.scores import Gaussian
 from regard.data import notes, notes_truth
-from regard.plot import fonts, plot_kernel_reg, style
+from regard.plot import plot_kernel_reg, style
+from regard.plot.printing import lettered
 from regard.tour.station import Visit
 from regard.tour.stations import cues, moredata
 
@@ -37,9 +37,7 @@ def hero() -> Figure:
         attention_weights(data.x_test, data.x_train, score), cmap=style.WEIGHTS, vmin=0.0, interpolation="none"
     )
     right.set(title="… weighted by attention", xlabel="keys (training inputs)", ylabel="queries (test inputs)")
-    bar = figure.colorbar(image, ax=right, pad=0.02)
-    bar.outline.set_edgecolor(style.HAIRLINE)
-    bar.ax.tick_params(colors=style.MUTED, labelcolor=style.INK, labelsize=9)
+    style.colorbar(image, right, shrink=1.0)
     return figure
 
 
@@ -66,9 +64,7 @@ def draw(out: Path) -> list[Path]:
     """Write every picture into the folder ``out``."""
     out.mkdir(parents=True, exist_ok=True)
     paths = []
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams["font.family"] = [fonts.LATIN]
+    with lettered():
         visit = Visit(notes(), seed=0, lettering="en")
         for name, figure in (
             ("hero", hero()),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import NamedTuple
 
 from matplotlib.figure import Figure
@@ -51,17 +52,24 @@ class Told(NamedTuple):
     answer: Text  # one or two plain sentences with the number in them
 
 
-def without_torch() -> Told:
-    """What a station says that learns with torch, where there is none."""
-    return Told(
-        (),
-        "—",
-        Text(
+def needs_torch(tell: Callable[[Visit], Told]) -> Callable[[Visit], Told]:
+    """A station that learns with torch; it says so where there is none."""
+
+    @wraps(tell)
+    def told(visit: Visit) -> Told:
+        try:
+            return tell(visit)
+        except ModuleNotFoundError as missing:
+            if missing.name != "torch":
+                raise
+        answer = Text(
             "This stop learns with torch, which is not installed here. pip install 'regard[nn]' brings it; then walk "
             "the tour again.",
             "这一站要用 torch 来学习，而这里没有安装。运行 pip install 'regard[nn]' 之后再走一遍导览。",
-        ),
-    )
+        )
+        return Told((), "—", answer)
+
+    return told
 
 
 @dataclass(frozen=True)

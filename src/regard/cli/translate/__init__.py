@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from regard.cli.translate import align, evaluate, run, train
+from regard.cli.translate.align import Align
+from regard.cli.translate.evaluate import Evaluate
+from regard.cli.translate.run import Run
+from regard.cli.translate.train import Train
 
 EPILOG = "Pairs are a file of lines source<TAB>target, or two text files, line by line; .gz files are unpacked."
 
@@ -14,7 +17,7 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("train", epilog=EPILOG)(train.command)
-app.command("run")(run.command)
-app.command("eval", epilog=EPILOG)(evaluate.command)
-app.command("align", epilog=EPILOG)(align.command)
+app.command("train", epilog=EPILOG)(Train)
+app.command("run")(Run)
+app.command("eval", epilog=EPILOG)(Evaluate)
+app.command("align", epilog=EPILOG)(Align)

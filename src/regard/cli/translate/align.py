@@ -22,13 +22,15 @@ class Form(StrEnum):
 
 @dataclass(frozen=True)
 class Align:
-    """Checked arguments of ``regard translate align``."""
+    """Say the targets of some pairs and write down where the decoder looked for each token."""
 
-    model: str
-    data: str
-    target: str | None
-    form: Form
-    device: str
+    model: Model
+    data: Data
+    target: Target = None
+    form: Annotated[
+        Form, typer.Option("--as", help="pharaoh: 0-0 1-2, source-target; text: one line per token; json: all weights.")
+    ] = Form.pharaoh
+    device: Device = "cpu"
 
     def run(self) -> None:
         from regard.seq2seq.alignment import as_text, links, pharaoh
@@ -51,16 +53,3 @@ class Align:
                     "weights": [[round(float(weight), 4) for weight in row] for row in one.weights],
                 }
                 tell_json(told)
-
-
-def command(
-    model: Model,
-    data: Data,
-    target: Target = None,
-    form: Annotated[
-        Form, typer.Option("--as", help="pharaoh: 0-0 1-2, source-target; text: one line per token; json: all weights.")
-    ] = Form.pharaoh,
-    device: Device = "cpu",
-) -> Align:
-    """Say the targets of some pairs and write down where the decoder looked for each token."""
-    return Align(model, data, target, form, device)

@@ -13,15 +13,18 @@ from regard.cli.translate.inputs import Beam, Data, Device, Model, Target, opene
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Checked arguments of ``regard translate eval``."""
+    """Translate pairs held out and compare with their targets: share exactly right, BLEU and chrF (sacrebleu).
 
-    model: str
-    data: str
-    target: str | None
-    beam: int
-    copy_unknown: bool
-    device: str
-    as_json: bool
+    A model that was trained with --lower is compared with targets in small letters.
+    """
+
+    model: Model
+    data: Data
+    target: Target = None
+    beam: Beam = 1
+    copy_unknown: Annotated[bool, typer.Option("--copy-unknown", help="As in run.")] = False
+    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON.")] = False
+    device: Device = "cpu"
 
     def run(self) -> None:
         from regard.seq2seq.measures import quality
@@ -46,19 +49,3 @@ class Evaluate:
         }
         for name, value in rows.items():
             tell(f"{name:6} {value}")
-
-
-def command(
-    model: Model,
-    data: Data,
-    target: Target = None,
-    beam: Beam = 1,
-    copy_unknown: Annotated[bool, typer.Option("--copy-unknown", help="As in run.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON.")] = False,
-    device: Device = "cpu",
-) -> Evaluate:
-    """Translate pairs held out and compare with their targets: share exactly right, BLEU and chrF (sacrebleu).
-
-    A model that was trained with --lower is compared with targets in small letters.
-    """
-    return Evaluate(model, data, target, beam, copy_unknown, device, as_json)

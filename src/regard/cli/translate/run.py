@@ -18,14 +18,19 @@ TOGETHER = 256
 
 @dataclass(frozen=True)
 class Run:
-    """Checked arguments of ``regard translate run``."""
+    """Translate lines of text: standard input to standard output, or a file.
 
-    model: str
-    data: str
-    beam: int
-    normalise: float
-    copy_unknown: bool
-    device: str
+    One line out for each line in; an empty line stays empty. A line of more than 1,000 tokens is cut, with a warning.
+    """
+
+    model: Model
+    data: Annotated[str, typer.Argument(help="Text file, one text per line; - is standard input.")] = "-"
+    beam: Beam = 1
+    normalise: Annotated[float, typer.Option(help="Divide a log-probability by the length to this power.")] = 1.0
+    copy_unknown: Annotated[
+        bool, typer.Option("--copy-unknown", help="For a word it has no name for, say the source word it looked at.")
+    ] = False
+    device: Device = "cpu"
 
     def run(self) -> None:
         with working(f"Opening {self.model}"):
@@ -48,20 +53,3 @@ class Run:
         lines = read_lines(self.data)
         for first in range(0, len(lines), TOGETHER):
             yield list(lines[first : first + TOGETHER])
-
-
-def command(
-    model: Model,
-    data: Annotated[str, typer.Argument(help="Text file, one text per line; - is standard input.")] = "-",
-    beam: Beam = 1,
-    normalise: Annotated[float, typer.Option(help="Divide a log-probability by the length to this power.")] = 1.0,
-    copy_unknown: Annotated[
-        bool, typer.Option("--copy-unknown", help="For a word it has no name for, say the source word it looked at.")
-    ] = False,
-    device: Device = "cpu",
-) -> Run:
-    """Translate lines of text: standard input to standard output, or a file.
-
-    One line out for each line in; an empty line stays empty. A line of more than 1,000 tokens is cut, with a warning.
-    """
-    return Run(model, data, beam, normalise, copy_unknown, device)

@@ -2,45 +2,28 @@
 
 from __future__ import annotations
 
-from regard.tour.station import Station
-from regard.tour.stations import (
-    average,
-    batch,
-    cues,
-    diagnosis,
-    edges,
-    growth,
-    hard,
-    heatmap,
-    homes,
-    kernel,
-    learned,
-    moredata,
-    scoring,
-    seq2seq,
-    shapes,
-    sharper,
-    soft,
-    softmax,
-)
+from importlib import import_module
 
-STATIONS: tuple[Station, ...] = (
-    cues.STATION,
-    average.STATION,
-    hard.STATION,
-    soft.STATION,
-    kernel.STATION,
-    heatmap.STATION,
-    batch.STATION,
-    softmax.STATION,
-    moredata.STATION,
-    learned.STATION,
-    sharper.STATION,
-    diagnosis.STATION,
-    edges.STATION,
-    growth.STATION,
-    shapes.STATION,
-    scoring.STATION,
-    homes.STATION,
-    seq2seq.STATION,
+from regard.tour.station import Station
+
+ORDER = (
+    "cues",
+    "average",
+    "hard",
+    "soft",
+    "kernel",
+    "heatmap",
+    "batch",
+    "softmax",
+    "moredata",
+    "learned",
+    "sharper",
+    "diagnosis",
+    "edges",
+    "growth",
+    "shapes",
+    "scoring",
+    "homes",
+    "seq2seq",
 )
+STATIONS: tuple[Station, ...] = tuple(import_module(f"{__name__}.{name}").STATION for name in ORDER)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from regard import pool
 from regard.core.scores import Gaussian
 from regard.data.text import Text
+from regard.model.baselines import root_mean_square
 from regard.plot import plot_kernel_reg
-from regard.tour.numbers import rmse
 from regard.tour.station import Drawing, Station, Told, Visit
 
 
@@ -14,7 +14,7 @@ def tell(visit: Visit) -> Told:
     x_train, y_train, x_test, y_truth = visit.data
     # With w = 0 every key is equally near, so every weight is 1/n: the mean is attention that does not look.
     mean = pool(x_test, x_train, y_train, Gaussian(w=0.0)).output
-    error = rmse(mean, y_truth)
+    error = root_mean_square(mean - y_truth)
     figure = plot_kernel_reg(x_test, y_truth, mean, x_train, y_train, labels=visit.lines)
     caption = Text(
         "Average pooling draws one flat line through the 50 training values (circles), far from the truth (dashed).",

@@ -56,7 +56,7 @@ def _draw(ax: Axes, visit: Visit, weights: NDArray[Any], values: NDArray[Any], p
     ax.text(
         5.0,
         6.45,
-        f"{_shape(weights[:, None, :])} · {_shape(values[:, :, None])}  →  {_shape(product)}",
+        f"{weights[:, None, :].shape} · {values[:, :, None].shape}  →  {product.shape}",
         ha="center",
         size=13,
         color=style.INK,
@@ -80,10 +80,6 @@ def _cell(ax: Axes, x: float, y: float, words: str, colour: str, width: float = 
     ax.add_patch(Rectangle((x, y), width, 1.0, facecolor=colour, alpha=0.18, edgecolor="none"))
     ax.add_patch(Rectangle((x, y), width, 1.0, facecolor="none", edgecolor=colour, linewidth=1.2))
     ax.text(x + width / 2, y + 0.48, words, ha="center", va="center", size=size, color=style.INK)
-
-
-def _shape(array: NDArray[Any]) -> str:
-    return "(" + ", ".join(map(str, array.shape)) + ")"
 
 
 STATION = Station(

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from regard import LocalLinearRegressor
 from regard.data import notes_truth
 from regard.data.text import Text
+from regard.model.baselines import root_mean_square
 from regard.plot import style
-from regard.tour.numbers import rmse, signed
+from regard.tour.numbers import signed
 from regard.tour.station import Drawing, Station, Told, Visit
 from regard.tour.stations.learned import by_lbfgs
 
@@ -28,7 +29,7 @@ def tell(visit: Visit) -> Told:
     models = (mean, line)
     # Predictions are linear in y, so with noise of mean zero the bias is that of the truth at the keys.
     bias = [model.effective_weights(FINE[:, None]) @ notes_truth(x_train) - notes_truth(FINE) for model in models]
-    errors = [rmse(model.predict(x_test[:, None]), y_truth) for model in models]
+    errors = [root_mean_square(model.predict(x_test[:, None]) - y_truth) for model in models]
     figure = style.picture(8.4, 3.8)
     left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.25))
     _draw_end(left, visit, [model.predict(FINE[:, None]) for model in models])
@@ -55,30 +56,12 @@ def tell(visit: Visit) -> Told:
     )
 
 
-def _names(visit: Visit) -> tuple[str, str]:
-    return visit.label("weighted mean", "加权平均"), visit.label("weighted line", "加权直线")
-
-
 def _draw_end(ax: Axes, visit: Visit, curves: list[NDArray[Any]]) -> None:
     style.dress(ax)
-    here, data = END >= FINE, visit.data
-    truth = notes_truth(FINE[here])
-    ax.plot(FINE[here], truth, color=style.INK, linestyle=(0, (5, 2)), linewidth=1.8, label=visit.lines[0])
-    for curve, colour, dash, name in zip(
-        curves, (style.VERMILION, style.BLUE), ("-", "-."), _names(visit), strict=True
-    ):
-        ax.plot(FINE[here], curve[here], color=colour, linestyle=dash, linewidth=2.6, label=name)
-    near = data.x_train <= END
-    ax.plot(
-        data.x_train[near],
-        data.y_train[near],
-        "o",
-        color=style.BLUE,
-        alpha=0.5,
-        markersize=7,
-        markeredgewidth=0,
-        label=visit.lines[2],
-    )
+    here, near = END >= FINE, visit.data.x_train <= END
+    style.truth_line(ax, FINE[here], notes_truth(FINE[here]), visit.lines[0])
+    _draw_curves(ax, visit, FINE[here], [curve[here] for curve in curves])
+    style.circles(ax, visit.data.x_train[near], visit.data.y_train[near], visit.lines[2])
     ax.set(xlabel="x", ylabel="y", xlim=(-0.03, END), title=visit.label("the left end", "左端"))
     style.legend(ax, loc="lower right")
 
@@ -86,12 +69,17 @@ def _draw_end(ax: Axes, visit: Visit, curves: list[NDArray[Any]]) -> None:
 def _draw_bias(ax: Axes, visit: Visit, bias: list[NDArray[Any]]) -> None:
     style.dress(ax)
     ax.axhline(0.0, color=style.INK, linewidth=1.0)
-    for curve, colour, dash, name in zip(bias, (style.VERMILION, style.BLUE), ("-", "-."), _names(visit), strict=True):
-        ax.plot(FINE, curve, color=colour, linestyle=dash, linewidth=2.6, label=name)
+    _draw_curves(ax, visit, FINE, bias)
     ax.set(
         xlabel="x", ylabel=visit.label("bias", "偏差"), xlim=(0, 5), title=visit.label("bias everywhere", "各处的偏差")
     )
     style.legend(ax, loc="upper right")
+
+
+def _draw_curves(ax: Axes, visit: Visit, x: NDArray[Any], curves: list[NDArray[Any]]) -> None:
+    names = visit.label("weighted mean", "加权平均"), visit.label("weighted line", "加权直线")
+    for curve, colour, dash, name in zip(curves, (style.VERMILION, style.BLUE), ("-", "-."), names, strict=True):
+        ax.plot(x, curve, color=colour, linestyle=dash, linewidth=2.6, label=name)
 
 
 STATION = Station(

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from regard import NadarayaWatsonRegressor
 from regard.data import notes
 from regard.data.text import Text
+from regard.model.baselines import root_mean_square
 from regard.plot import style
-from regard.tour.numbers import rmse, signed
+from regard.tour.numbers import signed
 from regard.tour.station import Drawing, Station, Told, Visit
+from regard.tour.stations.moredata import plain_ticks, slope
 
 SIZES = (50, 100, 200, 400, 800, 1600)
 REPEATS = 5
@@ -21,7 +23,7 @@ REPEATS = 5
 
 def tell(visit: Visit) -> Told:
     widths, errors = _learned(visit.seed)
-    grows, falls = _slope(widths), _slope(errors)
+    grows, falls = slope(SIZES, widths), slope(SIZES, errors)
     figure = style.picture(8.4, 3.8)
     left, right = figure.subplots(1, 2)
     _draw(left, visit, widths, grows, style.BLUE, "o-", visit.label("learned w", "学到的 w"), 1 / 5)
@@ -56,39 +58,24 @@ def _learned(seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
             data = notes(n_train=n, seed=seed + draw)
             model = NadarayaWatsonRegressor(metric="scalar").fit(data.x_train[:, None], data.y_train)
             widths[row, draw] = model.w_
-            errors[row, draw] = rmse(model.predict(data.x_test[:, None]), data.y_truth)
+            errors[row, draw] = root_mean_square(model.predict(data.x_test[:, None]) - data.y_truth)
     return np.exp(np.log(widths).mean(axis=1)), np.sqrt((errors**2).mean(axis=1))
 
 
-def _slope(heights: NDArray[Any]) -> float:
-    """Slope in the log-log picture, by least squares."""
-    return float(np.polyfit(np.log(SIZES), np.log(heights), 1)[0])
-
-
 def _draw(
-    ax: Axes, visit: Visit, heights: NDArray[Any], slope: float, colour: str, line: str, name: str, theory: float
+    ax: Axes, visit: Visit, heights: NDArray[Any], found: float, colour: str, line: str, name: str, theory: float
 ) -> None:
     style.dress(ax)
-    told = visit.label(f"slope {signed(slope, 2)}", f"斜率 {signed(slope, 2)}")
+    told = visit.label(f"slope {signed(found, 2)}", f"斜率 {signed(found, 2)}")
     ax.loglog(SIZES, heights, line, color=colour, linewidth=2.4, markersize=7, label=told)
     middle = np.exp(np.log(heights).mean()) * (np.array(SIZES) / np.exp(np.log(SIZES).mean())) ** theory
     told = visit.label(f"slope {signed(theory, 2)}", f"斜率 {signed(theory, 2)}")
     ax.loglog(SIZES, middle, ":", color=style.INK, linewidth=1.8, label=told)
-    ticks = [tick for tick in (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 3, 5, 7, 10, 15, 20, 30, 50) if _within(tick, heights)]
-    ax.minorticks_off()
-    ax.set(
-        xlabel=visit.label("number of training pairs n", "训练样本数 n"),
-        title=name,
-        xticks=SIZES,
-        xticklabels=[f"{n:,}" for n in SIZES],
-        yticks=ticks,
-        yticklabels=[f"{tick:g}" for tick in ticks],
-    )
+    low, high = 0.7 * float(heights.min()), 1.4 * float(heights.max())
+    ticks = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 3, 5, 7, 10, 15, 20, 30, 50)
+    plain_ticks(ax, visit, SIZES, [tick for tick in ticks if low < tick < high])
+    ax.set_title(name)
     style.legend(ax, loc="upper left" if theory > 0 else "upper right")
-
-
-def _within(tick: float, heights: NDArray[Any]) -> bool:
-    return 0.7 * float(heights.min()) < tick < 1.4 * float(heights.max())
 
 
 STATION = Station(

@@ -11,14 +11,14 @@ from regard import pool
 from regard.core.scores import Nearest
 from regard.data import notes_truth
 from regard.data.text import Text
+from regard.model.baselines import root_mean_square
 from regard.plot import plot_kernel_reg
-from regard.tour.numbers import rmse
 from regard.tour.station import Drawing, Station, Told, Visit
 
 
 def tell(visit: Visit) -> Told:
     x_train, y_train, x_test, y_truth = visit.data
-    error = rmse(pool(x_test, x_train, y_train, Nearest()).output, y_truth)
+    error = root_mean_square(pool(x_test, x_train, y_train, Nearest()).output - y_truth)
     fine = np.linspace(0.0, 5.0, 1001)
     stairs = pool(fine, x_train, y_train, Nearest()).output
     turns = (_turns(stairs), _turns(notes_truth(fine)))

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from regard import attention_weights
 from regard.core.scores import Gaussian
@@ -16,6 +13,8 @@ from regard.tour.station import Drawing, Station, Told, Visit
 
 
 def tell(visit: Visit) -> Told:
+    from scipy.stats import spearmanr
+
     x_train, x_test = visit.data.x_train, visit.data.x_test
     rng = np.random.default_rng(visit.seed)
     keys, queries = rng.permutation(x_train), rng.permutation(x_test)
@@ -28,9 +27,11 @@ def tell(visit: Visit) -> Told:
         titles=[visit.label("both sorted", "都已排序"), visit.label("both shuffled", "都已打乱")],
         figsize=(8.2, 4.0),
     )
-    seats = [_by_seat(weights) for weights in (tidy, mixed)]
+    # Rank correlations of a query's row, or of the query, with the column, or the key, that it attends to most.
+    rows = np.arange(len(queries))
+    seats = [float(spearmanr(rows, weights.argmax(axis=1)).statistic) for weights in (tidy, mixed)]
     tidily, mixedly = (signed(seat, 3) for seat in seats)
-    anyway = signed(_by_number(queries, keys, mixed), 3)
+    anyway = signed(float(spearmanr(queries, keys[mixed.argmax(axis=1)]).statistic), 3)
     caption = Text(
         "The same 2,500 weights twice, on one colour scale. Sorted inputs line up on the diagonal; "
         "shuffled ones scatter like stars.",
@@ -47,22 +48,6 @@ def tell(visit: Visit) -> Told:
             f"排序后是 {tidily}，打乱后是 {mixedly}；数值之间的秩相关，打不打乱都是 {anyway}。",
         ),
     )
-
-
-def _by_seat(weights: NDArray[Any]) -> float:
-    """Rank correlation of a query's row with the column it attends to most."""
-    return _ranks_agree(np.arange(len(weights)), weights.argmax(axis=1))
-
-
-def _by_number(queries: NDArray[Any], keys: NDArray[Any], weights: NDArray[Any]) -> float:
-    """Rank correlation of a query with the key it attends to most."""
-    return _ranks_agree(queries, keys[weights.argmax(axis=1)])
-
-
-def _ranks_agree(a: NDArray[Any], b: NDArray[Any]) -> float:
-    from scipy.stats import spearmanr
-
-    return float(spearmanr(a, b).statistic)
 
 
 STATION = Station(

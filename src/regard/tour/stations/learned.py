@@ -32,7 +32,7 @@ def tell(visit: Visit) -> Told:
     predicted = notes.predict(x_test[:, None])
     n = len(x_train)
     first, last, least = notes.search_.path[0], n * notes.search_.value, n * best.search_.value
-    bends = [_roughness(curve) for curve in (fixed, predicted, y_truth)]
+    bends = [float((np.diff(curve, 2) ** 2).sum()) for curve in (fixed, predicted, y_truth)]
     figure = plot_kernel_reg(x_test, y_truth, predicted, x_train, y_train, labels=visit.lines)
     ax = figure.axes[0]
     ax.plot(x_test, fixed, color=style.GREEN, linestyle="-.", linewidth=2.0, label="w = 1")
@@ -61,11 +61,6 @@ def tell(visit: Visit) -> Told:
             f"（真实函数 {bends[2]:.3g}）。步长得当的 L-BFGS 停在 w = {best_w}，误差 {least:.1f}。",
         ),
     )
-
-
-def _roughness(curve: NDArray[Any]) -> float:
-    """Sum of squared second differences along the test inputs."""
-    return float((np.diff(curve, 2) ** 2).sum())
 
 
 def _losses(visit: Visit, path: NDArray[Any], least: float) -> Figure:

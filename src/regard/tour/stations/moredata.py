@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,8 +13,9 @@ from regard import pool
 from regard.core.scores import Gaussian
 from regard.data import notes, notes_truth
 from regard.data.text import Text
+from regard.model.baselines import root_mean_square
 from regard.plot import style
-from regard.tour.numbers import rmse, signed
+from regard.tour.numbers import signed
 from regard.tour.station import Drawing, Station, Told, Visit
 
 SIZES = (50, 200, 800, 3200, 12800)
@@ -43,8 +45,8 @@ def tell(visit: Visit) -> Told:
     (flat_first, flat_last), (first, last) = (
         f"{c.everywhere[0]:.3f} {c.everywhere[-1]:.3f}".split() for c in (fixed, shrinking)
     )
-    flat_slope, slope, slope_inside = (
-        signed(_slope(errors), 2) for errors in (fixed.everywhere, shrinking.everywhere, shrinking.inside)
+    flat_slope, falls, falls_inside = (
+        signed(slope(SIZES, errors), 2) for errors in (fixed.everywhere, shrinking.everywhere, shrinking.inside)
     )
     return Told(
         (Drawing("moredata", figure, caption),),
@@ -52,10 +54,10 @@ def tell(visit: Visit) -> Told:
         Text(
             f"Only if the bandwidth shrinks. From {SIZES[0]} to {SIZES[-1]:,} pairs the error goes from {flat_first} "
             f"to {flat_last} at h = 1 (slope {flat_slope}; the bias is {floor:.3f}), but from {first} to {last} with "
-            f"h = n^(−1/5) (slope {slope}, and {slope_inside} away from the edges).",
+            f"h = n^(−1/5) (slope {falls}, and {falls_inside} away from the edges).",
             f"要让带宽一起变小才行。样本从 {SIZES[0]} 增加到 {SIZES[-1]:,}："
             f"h = 1 时误差从 {flat_first} 变到 {flat_last}（斜率 {flat_slope}，偏差是 {floor:.3f}）；"
-            f"h = n^(−1/5) 时从 {first} 降到 {last}（斜率 {slope}，远离两端处 {slope_inside}）。",
+            f"h = n^(−1/5) 时从 {first} 降到 {last}（斜率 {falls}，远离两端处 {falls_inside}）。",
         ),
     )
 
@@ -68,8 +70,8 @@ def _errors(seed: int, power: float) -> Curve:
         score = Gaussian(w=1.0 / n**power)
         for draw in range(REPEATS):
             data = notes(n_train=n, seed=seed + draw)
-            predicted = pool(data.x_test, data.x_train, data.y_train, score, engine="reference").output
-            errors[row, draw] = rmse(predicted, data.y_truth), rmse(predicted[INSIDE], data.y_truth[INSIDE])
+            off = pool(data.x_test, data.x_train, data.y_train, score, engine="reference").output - data.y_truth
+            errors[row, draw] = root_mean_square(off), root_mean_square(off[INSIDE])
     return Curve(*np.sqrt((errors**2).mean(axis=1)).T)
 
 
@@ -77,12 +79,24 @@ def _bias(visit: Visit) -> float:
     """Error at h = 1 with so many keys, free of noise, that only the smoothing itself is left."""
     keys = (np.arange(5000) + 0.5) / 1000
     flat = pool(visit.data.x_test, keys, notes_truth(keys), Gaussian(w=1.0), engine="reference").output
-    return rmse(flat, visit.data.y_truth)
+    return root_mean_square(flat - visit.data.y_truth)
 
 
-def _slope(errors: NDArray[Any]) -> float:
-    """Slope of the error in the log-log picture, by least squares."""
-    return float(np.polyfit(np.log(SIZES), np.log(errors), 1)[0])
+def slope(sizes: Sequence[int], heights: NDArray[Any]) -> float:
+    """Slope in the log-log picture, by least squares."""
+    return float(np.polyfit(np.log(sizes), np.log(heights), 1)[0])
+
+
+def plain_ticks(ax: Axes, visit: Visit, sizes: Sequence[int], ticks: Sequence[float]) -> None:
+    """Numbers of training pairs along x, and plain numbers instead of powers of ten."""
+    ax.minorticks_off()
+    ax.set(
+        xlabel=visit.label("number of training pairs n", "训练样本数 n"),
+        xticks=sizes,
+        xticklabels=[f"{n:,}" for n in sizes],
+        yticks=ticks,
+        yticklabels=[f"{tick:g}" for tick in ticks],
+    )
 
 
 def _draw(ax: Axes, visit: Visit, fixed: Curve, shrinking: Curve, floor: float) -> None:
@@ -92,20 +106,13 @@ def _draw(ax: Axes, visit: Visit, fixed: Curve, shrinking: Curve, floor: float) 
         (shrinking.everywhere, "s-", style.BLUE, "h = n^(−1/5)"),
         (shrinking.inside, "^-.", style.GREEN, visit.label("h = n^(−1/5), 1 ≤ x ≤ 4", "h = n^(−1/5)，1 ≤ x ≤ 4")),
     ):
-        slope = visit.label(f"slope {signed(_slope(errors), 2)}", f"斜率 {signed(_slope(errors), 2)}")
-        ax.loglog(SIZES, errors, line, color=colour, linewidth=2.2, markersize=7, label=f"{name}: {slope}")
+        falls = signed(slope(SIZES, errors), 2)
+        told = visit.label(f"slope {falls}", f"斜率 {falls}")
+        ax.loglog(SIZES, errors, line, color=colour, linewidth=2.2, markersize=7, label=f"{name}: {told}")
     ax.axhline(floor, color=style.INK, linestyle=":", linewidth=1.6, label=visit.label("bias of h = 1", "h = 1 的偏差"))
-    ticks = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0]
-    ax.minorticks_off()
-    ax.set(
-        xlabel=visit.label("number of training pairs n", "训练样本数 n"),
-        ylabel=visit.label("error (RMSE)", "误差（RMSE）"),
-        xticks=SIZES,
-        xticklabels=[f"{n:,}" for n in SIZES],
-        yticks=ticks,
-        yticklabels=[f"{tick:g}" for tick in ticks],
-        ylim=(0.35 * shrinking.inside.min(), 1.5 * fixed.everywhere.max()),
-    )
+    plain_ticks(ax, visit, SIZES, [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0])
+    ax.set_ylabel(visit.label("error (RMSE)", "误差（RMSE）"))
+    ax.set_ylim(0.35 * shrinking.inside.min(), 1.5 * fixed.everywhere.max())
     style.legend(ax, loc="lower left")
 
 

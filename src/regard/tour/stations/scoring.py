@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from regard import AttentionRegressor
 from regard.data.text import Text
-from regard.plot import plot_kernel_reg, show_heatmaps, style
-from regard.tour.numbers import rmse
-from regard.tour.station import Drawing, Station, Told, Visit, without_torch
+from regard.model.baselines import root_mean_square
+from regard.plot import plot_kernel_reg, style
+from regard.tour.station import Drawing, Station, Told, Visit, needs_torch
+from regard.tour.stations.sharper import weight_maps
 
 SCORES = ("gaussian", "additive", "dot")
 NAMES = (Text("Gaussian", "高斯"), Text("additive", "加性"), Text("dot product", "点积"))
@@ -24,24 +25,21 @@ def learned(visit: Visit, score: str, embed: str | None = None) -> AttentionRegr
     return model.fit(visit.data.x_train[:, None], visit.data.y_train)
 
 
+@needs_torch
 def tell(visit: Visit) -> Told:
-    try:
-        models = [learned(visit, score) for score in SCORES]
-        helped = learned(visit, "dot", embed="mlp")
-    except ModuleNotFoundError as missing:
-        if missing.name != "torch":
-            raise
-        return without_torch()
+    models = [learned(visit, score) for score in SCORES]
+    helped = learned(visit, "dot", embed="mlp")
     y_train, x_test, y_truth = visit.data.y_train, visit.data.x_test[:, None], visit.data.y_truth
     curves = [model.predict(x_test) for model in models]
-    errors = [f"{rmse(curve, y_truth):.3f}" for curve in curves]
-    mean, better = f"{rmse(y_train.mean(), y_truth):.3f}", f"{rmse(helped.predict(x_test), y_truth):.3f}"
+    errors = [f"{root_mean_square(curve - y_truth):.3f}" for curve in curves]
+    mean, better = (f"{root_mean_square(curve - y_truth):.3f}" for curve in (y_train.mean(), helped.predict(x_test)))
     losses = [model.history_.loss for model in models]
+    names, weights = [name.said(visit.lettering) for name in NAMES], [model.attend(x_test) for model in models]
     left_out = [f"{1.0 - model.loo_score_:.3f}" for model in models]
     return Told(
         (
             Drawing("curves", _curves(visit, curves), _CURVES, wide=True),
-            Drawing("weights", _weights(visit, [model.attend(x_test) for model in models]), _WEIGHTS, wide=True),
+            Drawing("weights", weight_maps(visit, weights, names, figsize=(10.4, 4.0)), _WEIGHTS, wide=True),
             Drawing("losses", _losses(visit, losses), _LOSSES),
         ),
         " · ".join(f"{float(error):.2f}" for error in errors),
@@ -69,21 +67,6 @@ def _curves(visit: Visit, curves: list[NDArray[Any]]) -> Figure:
         legend = ax.get_legend()
         if legend is not None:
             legend.remove()
-    return figure
-
-
-def _weights(visit: Visit, weights: list[Any]) -> Figure:
-    figure = show_heatmaps(
-        [[a / a.max() for a in weights]],
-        xlabel=visit.label("sorted training inputs (keys)", "排序后的训练输入（键）"),
-        ylabel=visit.label("sorted testing inputs (queries)", "排序后的测试输入（查询）"),
-        titles=[
-            name.said(visit.lettering) + visit.label(f"\nlargest weight {a.max():.3f}", f"\n最大权重 {a.max():.3f}")
-            for name, a in zip(NAMES, weights, strict=True)
-        ],
-        figsize=(10.4, 4.0),
-    )
-    figure.axes[-1].set_ylabel(visit.label("share of the panel’s largest weight", "占本图最大权重的比例"))
     return figure
 
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from regard.data.text import Text
 from regard.plot import AlignmentDisplay, style
 from regard.plot.display import plain
-from regard.tour.station import Drawing, Station, Told, Visit, without_torch
+from regard.tour.station import Drawing, Station, Told, Visit, needs_torch
 
 if TYPE_CHECKING:
     from regard.data import Pairs
@@ -21,13 +21,10 @@ EXAMPLES = ("May 3rd, 2021", "mardi 24 août 1999", "3. Mai 2021", "21 de junio 
 DASH, END = "-", "<eos>"
 
 
+@needs_torch
 def tell(visit: Visit) -> Told:
-    try:
-        from regard.seq2seq import date_model
-    except ModuleNotFoundError as missing:
-        if missing.name != "torch":
-            raise
-        return without_torch()
+    from regard.seq2seq import date_model
+
     translator = date_model.learn_dates(visit.seed).translator
     held_out = date_model.date_pairs(visit.seed)[2]
     said = translator.translate(held_out.source)
@@ -76,10 +73,7 @@ def _alignments(visit: Visit, translations: list[Translation]) -> Figure:
     for ax, one in zip(axes.flat, translations, strict=True):
         display = AlignmentDisplay(one.weights, one.tokens, one.source_tokens, labels=labels).plot(ax, colorbar=False)
         ax.set_title(plain(f"→ {one.text}"))
-    bar = figure.colorbar(display.image_, ax=axes, shrink=0.6, pad=0.02)
-    bar.outline.set_edgecolor(style.HAIRLINE)
-    bar.ax.tick_params(colors=style.MUTED, labelcolor=style.INK, labelsize=9)
-    bar.set_label(visit.label("weight", "权重"), color=style.INK, size=10)
+    style.colorbar(display.image_, axes, visit.label("weight", "权重"), shrink=0.6)
     return figure
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from regard import NadarayaWatsonRegressor, attention_weights
 from regard.bandwidth import loo_objective
 from regard.core.scores import Gaussian
 from regard.data.text import Text
+from regard.model.baselines import root_mean_square
 from regard.plot import show_heatmaps
-from regard.tour.numbers import rmse
 from regard.tour.station import Drawing, Station, Told, Visit
 from regard.tour.stations.learned import by_lbfgs, by_the_notes
 
@@ -20,26 +25,14 @@ def tell(visit: Visit) -> Told:
     models = (NadarayaWatsonRegressor(bandwidth=1.0).fit(keys, y_train), by_the_notes(visit), by_lbfgs(visit))
     widths = [float(model.w_) for model in models]
     left_out = [np.sqrt(loo_objective(keys, y_train, Gaussian(w=w))) for w in widths]
-    errors = [rmse(model.predict(x_test[:, None]), y_truth) for model in models]
+    errors = [root_mean_square(model.predict(x_test[:, None]) - y_truth) for model in models]
     weights = [attention_weights(x_test, x_train, Gaussian(w=w)) for w in widths]
     heard = [float(np.median(1.0 / (a**2).sum(axis=1))) for a in weights]
-    largest = [float(a.max()) for a in weights]
-    figure = show_heatmaps(
-        [[a / a.max() for a in weights[:2]]],
-        xlabel=visit.label("sorted training inputs (keys)", "排序后的训练输入（键）"),
-        ylabel=visit.label("sorted testing inputs (queries)", "排序后的测试输入（查询）"),
-        titles=[
-            visit.label(
-                f"nonparametric, w = 1\nlargest weight {largest[0]:.3f}", f"非参数，w = 1\n最大权重 {largest[0]:.3f}"
-            ),
-            visit.label(
-                f"learned, w = {widths[1]:.3g}\nlargest weight {largest[1]:.3f}",
-                f"学到的 w = {widths[1]:.3g}\n最大权重 {largest[1]:.3f}",
-            ),
-        ],
-        figsize=(8.2, 4.2),
+    names = (
+        visit.label("nonparametric, w = 1", "非参数，w = 1"),
+        visit.label(f"learned, w = {widths[1]:.3g}", f"学到的 w = {widths[1]:.3g}"),
     )
-    figure.axes[-1].set_ylabel(visit.label("share of the panel’s largest weight", "占本图最大权重的比例"))
+    figure = weight_maps(visit, weights[:2], names, figsize=(8.2, 4.2))
     caption = Text(
         "Attention before and after learning; each panel is coloured up to its own largest weight. The band of the "
         "learned one is as narrow as its kernel.",
@@ -59,6 +52,24 @@ def tell(visit: Visit) -> Told:
             f"两种误差是 {left_out[2]:.3f} 和 {errors[2]:.3f}，听 {heard[2]:.1f} 个键。",
         ),
     )
+
+
+def weight_maps(
+    visit: Visit, weights: Sequence[NDArray[Any]], names: Sequence[str], figsize: tuple[float, float]
+) -> Figure:
+    """Weights (Q, K) side by side; each panel is coloured up to its own largest weight, which stands in its title."""
+    figure = show_heatmaps(
+        [[a / a.max() for a in weights]],
+        xlabel=visit.label("sorted training inputs (keys)", "排序后的训练输入（键）"),
+        ylabel=visit.label("sorted testing inputs (queries)", "排序后的测试输入（查询）"),
+        titles=[
+            name + visit.label(f"\nlargest weight {a.max():.3f}", f"\n最大权重 {a.max():.3f}")
+            for name, a in zip(names, weights, strict=True)
+        ],
+        figsize=figsize,
+    )
+    figure.axes[-1].set_ylabel(visit.label("share of the panel’s largest weight", "占本图最大权重的比例"))
+    return figure
 
 
 STATION = Station(

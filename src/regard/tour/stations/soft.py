@@ -5,17 +5,17 @@ from __future__ import annotations
 from regard import pool
 from regard.core.scores import Gaussian, Nearest
 from regard.data.text import Text
+from regard.model.baselines import root_mean_square
 from regard.plot import plot_kernel_reg
-from regard.tour.numbers import rmse
 from regard.tour.station import Drawing, Station, Told, Visit
 
 
 def tell(visit: Visit) -> Told:
     x_train, y_train, x_test, y_truth = visit.data
     predicted = pool(x_test, x_train, y_train, Gaussian(w=1.0)).output
-    error = rmse(predicted, y_truth)
-    mean = rmse(pool(x_test, x_train, y_train, Gaussian(w=0.0)).output, y_truth)
-    hard = rmse(pool(x_test, x_train, y_train, Nearest()).output, y_truth)
+    error = root_mean_square(predicted - y_truth)
+    mean = root_mean_square(pool(x_test, x_train, y_train, Gaussian(w=0.0)).output - y_truth)
+    hard = root_mean_square(pool(x_test, x_train, y_train, Nearest()).output - y_truth)
     figure = plot_kernel_reg(x_test, y_truth, predicted, x_train, y_train, labels=visit.lines)
     caption = Text(
         "Attention pooling at h = 1: smooth, closer to the truth than the mean, and flatter than the truth at "
