@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -143,7 +142,6 @@ class Translator:
     def save(self, path: PathLike, *, force: bool = False) -> None:
         """Write it to one file, whole or not at all. Raises TranslatorError."""
         description = {
-            "regard": import_module("regard").__version__,
             "architecture": asdict(self.architecture),
             "source": self.source.to_dict(),
             "target": self.target.to_dict(),
