@@ -185,18 +185,14 @@ def _advice(reason: str) -> str:
 
 def _column(blocks: list[str]) -> Array:
     numbers = _as_numbers(blocks)
-    if numbers is not None:
-        return numbers
-    return text_array([cell for block in blocks for cell in block.split(_JOINT)])
+    return text_array([cell for block in blocks for cell in block.split(_JOINT)]) if numbers is None else numbers
 
 
 def _as_numbers(blocks: list[str]) -> Array | None:
     """The column as int64 or float64, or None when some cell is not a finite number. Empty cells become NaN."""
     parts, whole = [], True
     for block in blocks:
-        if not block.isascii():
-            return None
-        raw = block.encode("ascii")
+        raw = block.encode()
         if raw.translate(None, _NUMBER_BYTES):
             return None
         whole = whole and not raw.translate(None, _WHOLE_BYTES)

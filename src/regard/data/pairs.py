@@ -11,9 +11,8 @@ is an error with its number. White space around a text is dropped, the text itse
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import BinaryIO
 
 from regard.data.delimited import lines_of
 from regard.data.files import PathLike, opened
@@ -154,21 +153,17 @@ def read_lines(path: PathLike, *, max_bytes: int = MAX_BYTES) -> tuple[str, ...]
 
     Raises PairsError naming the file and the line.
     """
+    texts, called = [], _called(path)
     try:
         with opened(path, PairsError) as (_, stream):
-            return tuple(_texts(stream, _called(path), max_bytes))
+            for number, line in enumerate(lines_of(stream, called, max_bytes), 1):
+                texts.append(line.removesuffix("\n").removesuffix("\r"))
+                if "\r" in texts[-1]:
+                    advice = "a carriage return stands alone; save the file with ordinary line ends"
+                    raise PairsError(f"{called}: line {number}: {advice}")
     except TableError as reason:
         raise PairsError(str(reason)) from None
-
-
-def _texts(stream: BinaryIO, called: str, cap: int) -> Iterator[str]:
-    for number, line in enumerate(lines_of(stream, called, cap), 1):
-        text = line.removesuffix("\n").removesuffix("\r")
-        if "\r" in text:
-            raise PairsError(
-                f"{called}: line {number}: a carriage return stands alone; save the file with ordinary line ends"
-            )
-        yield text
+    return tuple(texts)
 
 
 def _until_blank(path: PathLike, max_bytes: int) -> tuple[str, ...]:
