@@ -13,7 +13,7 @@ import io
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -219,7 +219,7 @@ def write_delimited(tables: Iterable[Table], stream: BinaryIO, delimiter: str) -
         # The standard writer leaves a lone carriage return bare, which nobody can read back.
         texts = (column for column in columns if column.dtype == object)
         bare = any("\r" in cell for column in (table.names, *texts) for cell in column)
-        quoting = csv.QUOTE_NONNUMERIC if bare else csv.QUOTE_MINIMAL
+        quoting: Literal[0, 2] = csv.QUOTE_NONNUMERIC if bare else csv.QUOTE_MINIMAL
         for start in range(0, max(len(table), 1), _BLOCK_ROWS):
             text = io.StringIO(newline="")
             writer = csv.writer(text, delimiter=delimiter, lineterminator="\n", quoting=quoting)

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from regard.nn.precision import full_precision
-from regard.seq2seq.gru import cell, cell_backward
+from regard.seq2seq.recurrence import cell_backward, cell_forward
 
 
 class Unrolled(torch.autograd.Function):
@@ -64,7 +64,7 @@ class Unrolled(torch.autograd.Function):
             torch.softmax(scores.view(batch, source), -1, out=weights[t])
             torch.bmm(weights[t][:, None], values, out=contexts[t])
             gates = torch.addmm(given[t], contexts[t, :, 0], W_c.T)
-            kept.append(cell(gates, told[:, units:], states[t], states[t + 1]))
+            kept.append(cell_forward(gates, told[:, units:], states[t], states[t + 1]))
         contexts = contexts.squeeze(2)
         ctx.save_for_backward(keys, values, w_v, W_c, both, states, contexts, weights, features)
         ctx.kept = kept
