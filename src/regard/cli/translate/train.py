@@ -38,9 +38,8 @@ class Train:
     force: bool
 
     def run(self) -> None:
-        from regard.seq2seq.learning import MODEL, learn
+        from regard.seq2seq.learning import MODEL, Lesson, learn
         from regard.seq2seq.model import Architecture
-        from regard.seq2seq.task import Lesson
         from regard.seq2seq.training import Training
 
         made = (Architecture(**self.architecture), Lesson(**self.lesson), Training(**self.training))
