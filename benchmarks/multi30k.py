@@ -31,9 +31,8 @@ def pairs(data: Path, split: str, pair: str) -> Pairs:
 def train(options: argparse.Namespace) -> None:
     import torch
 
-    from regard.seq2seq.learning import learn
+    from regard.seq2seq.learning import Lesson, learn
     from regard.seq2seq.model import Architecture
-    from regard.seq2seq.task import Lesson
     from regard.seq2seq.training import Progress, Training
 
     def watch(at: Progress) -> None:

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.data import Pairs, reversal
-from regard.seq2seq.learning import Learned, learn
+from regard.seq2seq.learning import Learned, Lesson, learn
 from regard.seq2seq.model import Architecture
-from regard.seq2seq.task import Lesson
 from regard.seq2seq.training import Training
 
 BATCHES, ROWS = 6, 8

@@ -11,10 +11,9 @@ import torch
 from regard.data import Pairs, number_words
 from regard.seq2seq.alignment import error_rate, links
 from regard.seq2seq.batches import Texts
-from regard.seq2seq.learning import learn
+from regard.seq2seq.learning import Lesson, PairsTask, learn
 from regard.seq2seq.measures import quality
 from regard.seq2seq.model import Architecture, Seq2Seq
-from regard.seq2seq.task import Lesson, PairsTask
 from regard.seq2seq.trainer import METRICS
 from regard.seq2seq.training import Training
 from regard.seq2seq.translator import Translator

@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from regard.nn import AdditiveScore, BilinearScore, DotProductScore, GaussianScore
 from regard.seq2seq.decoder import AttentionDecoder
 from regard.seq2seq.encoder import Encoder
-from regard.seq2seq.gru import recurred
+from regard.seq2seq.recurrence import recurred
 
 LENGTHS = torch.tensor([5, 2, 4])
 SOURCE = torch.tensor([[3, 7, 4, 9, 1], [8, 2, 0, 0, 0], [6, 6, 5, 1, 0]])

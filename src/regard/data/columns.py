@@ -263,7 +263,6 @@ def part_of(kernel: Any, column: int, name: str, values: Array, levels: tuple[An
             f"kernel of column {name!r} must be one of {', '.join(map(repr, COLUMN_KERNELS))}, "
             f"or ('periodic', period), got {kernel!r}"
         )
-    is_text = values.dtype == object
     if kernel in UNORDERED or kernel in ORDERS:
         if levels is None:
             levels = tuple(sorted(set(values[~is_missing(values)].tolist())))
@@ -272,7 +271,7 @@ def part_of(kernel: Any, column: int, name: str, values: Array, levels: tuple[An
                 f"X column {name!r} has {len(levels):,} categories, more than {MOST_LEVELS}; leave it out or join some"
             )
         return Part(kernel, (column,), (name,), levels)
-    if is_text:
+    if values.dtype == object:
         raise ValueError(f"X column {name!r} is text, which kernel {kernel!r} cannot compare; use {CATEGORIES!r}")
     return Part(kernel, (column,), (name,), period=float(period))
 

@@ -13,7 +13,7 @@ import io
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,50 +66,43 @@ def too_large(source: str, cap: int, *, packed: bool = False) -> TableError:
 
 
 def read_delimited(stream: BinaryIO, delimiter: str, source: str, cap: int) -> Table:
-    """A Table from a byte stream.
+    """The Table in a byte stream, as ``delimited_batches`` reads it, in one piece."""
+    return next(delimited_batches(stream, delimiter, source, cap))
+
+
+def delimited_batches(
+    stream: BinaryIO, delimiter: str, source: str, cap: int, rows: int | None = None, whole: int = sys.maxsize
+) -> Iterator[Table]:
+    """Tables of at most ``rows`` rows from a byte stream, each read when asked for.
 
     Parameters
     ----------
     stream : bytes; read to the end, not closed.
     delimiter : one character between cells.
     source : how errors call the stream.
-    cap : most bytes of text, and of numbers, to hold.
+    cap : most bytes of text, and of numbers, that a table holds.
+    rows : of a table; None: all of them, and ``cap`` is the most bytes of the stream too.
+    whole : most bytes of the stream where it is read by ``rows``.
 
     *Cost*: about 5 s and twice the text's size for ten million cells.
     """
-    return next(_read(Capped(stream, cap, source), delimiter, source, cap, sys.maxsize))
-
-
-def delimited_batches(
-    stream: BinaryIO, delimiter: str, source: str, cap: int, rows: int, whole: int = sys.maxsize
-) -> Iterator[Table]:
-    """The same as Tables of at most ``rows`` rows, read when asked for; ``cap`` is for each, ``whole`` for all."""
-    return _read(Capped(stream, whole, source, packed=True), delimiter, source, cap, rows)
-
-
-def _read(capped: Capped, delimiter: str, source: str, cap: int, rows: int) -> Iterator[Table]:
-    with io.BufferedReader(capped, 1 << 20) as buffered:
-        lines = lines_of(buffered, source)
-        reader = csv.reader(lines, delimiter=delimiter, strict=True)
-        try:
-            yield from _tables(reader, source, cap, rows)
-        except csv.Error as reason:
-            raise TableError(f"{source}: line {reader.line_num}: {_advice(str(reason))}") from None
-
-
-def _tables(reader: Any, source: str, cap: int, rows: int) -> Iterator[Table]:
-    header = next(reader, None)
-    if header is None:
-        raise TableError(f"{source}: is empty")
-    names = [name.strip() for name in header]
-    if not any(names):
-        raise TableError(f"{source}: line 1 is blank where the column names should be")
-    check_names(names, source)
-    checked, first = _checked(reader, len(names), source), 0
-    while (table := _table(islice(checked, rows), names, source, cap, first)) is not None:
-        first += len(table)
-        yield table
-        del table  # or it would be there still while the next one is read
+    lines = lines_of(stream, source, cap if rows is None else whole, packed=rows is not None)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    try:
+        header = next(reader, None)
+        if header is None:
+            raise TableError(f"{source}: is empty")
+        names = [name.strip() for name in header]
+        if not any(names):
+            raise TableError(f"{source}: line 1 is blank where the column names should be")
+        check_names(names, source)
+        checked, first = _checked(reader, len(names), source), 0
+        while (table := _table(islice(checked, rows), names, source, cap, first)) is not None:
+            first += len(table)
+            yield table
+            del table  # or it would be there still while the next one is read
+    except csv.Error as reason:
+        raise TableError(f"{source}: line {reader.line_num}: {_advice(str(reason))}") from None
     if not first:
         raise TableError(f"{source}: has a header but no rows")
 
@@ -118,7 +111,7 @@ def _table(rows: Iterator[list[str]], names: list[str], source: str, cap: int, f
     """The rows as a Table, ``first`` rows into the file; None if there are none left."""
     blocks: list[list[str]] = [[] for _ in names]
     count = size = 0
-    for block in _blocks(rows):
+    while block := list(islice(rows, _BLOCK_ROWS)):
         count += len(block)
         for kept, cells in zip(blocks, zip(*block, strict=True), strict=True):
             kept.append(_JOINT.join(cells))
@@ -134,10 +127,11 @@ def _table(rows: Iterator[list[str]], names: list[str], source: str, cap: int, f
     return Table(tuple(names), columns, source, first)
 
 
-def lines_of(stream: io.BufferedReader[Capped], source: str) -> Iterator[str]:
-    """Decoded lines, ends included; anything that is not clean UTF-8 text is refused."""
+def lines_of(stream: BinaryIO, source: str, cap: int, *, packed: bool = False) -> Iterator[str]:
+    """Decoded lines, ends included; anything that is not clean UTF-8 text, or more than ``cap`` bytes, is refused."""
     number = 0
-    while raw := stream.readline(MAX_LINE + 1):
+    buffered = io.BufferedReader(Capped(stream, cap, source, packed=packed), 1 << 20)
+    while raw := buffered.readline(MAX_LINE + 1):
         number += 1
         if number == 1:
             for mark, name in _OTHER_MARKS.items():
@@ -177,11 +171,6 @@ def _checked(reader: Any, width: int, source: str) -> Iterator[list[str]]:
         yield cells
 
 
-def _blocks(rows: Iterator[list[str]]) -> Iterator[list[list[str]]]:
-    while block := list(islice(rows, _BLOCK_ROWS)):
-        yield block
-
-
 def _advice(reason: str) -> str:
     if "unexpected end of data" in reason:
         return "a quote is opened and never closed"
@@ -196,18 +185,14 @@ def _advice(reason: str) -> str:
 
 def _column(blocks: list[str]) -> Array:
     numbers = _as_numbers(blocks)
-    if numbers is not None:
-        return numbers
-    return text_array([cell for block in blocks for cell in block.split(_JOINT)])
+    return text_array([cell for block in blocks for cell in block.split(_JOINT)]) if numbers is None else numbers
 
 
 def _as_numbers(blocks: list[str]) -> Array | None:
     """The column as int64 or float64, or None when some cell is not a finite number. Empty cells become NaN."""
     parts, whole = [], True
     for block in blocks:
-        if not block.isascii():
-            return None
-        raw = block.encode("ascii")
+        raw = block.encode()
         if raw.translate(None, _NUMBER_BYTES):
             return None
         whole = whole and not raw.translate(None, _WHOLE_BYTES)
@@ -229,25 +214,19 @@ def _as_numbers(blocks: list[str]) -> Array | None:
 
 def write_delimited(tables: Iterable[Table], stream: BinaryIO, delimiter: str) -> None:
     """Write header and rows as UTF-8; numbers in their shortest exact form, missing ones as empty cells."""
-    text = io.StringIO(newline="")
     for number, table in enumerate(tables):
         columns = [table.columns[name] for name in table.names]
         # The standard writer leaves a lone carriage return bare, which nobody can read back.
         texts = (column for column in columns if column.dtype == object)
         bare = any("\r" in cell for column in (table.names, *texts) for cell in column)
-        writer = csv.writer(
-            text, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC if bare else csv.QUOTE_MINIMAL
-        )
-        if not number:
-            writer.writerow(table.names)
-        for start in range(0, len(table), _BLOCK_ROWS):
+        quoting: Literal[0, 2] = csv.QUOTE_NONNUMERIC if bare else csv.QUOTE_MINIMAL
+        for start in range(0, max(len(table), 1), _BLOCK_ROWS):
+            text = io.StringIO(newline="")
+            writer = csv.writer(text, delimiter=delimiter, lineterminator="\n", quoting=quoting)
+            if number == start == 0:
+                writer.writerow(table.names)
             writer.writerows(zip(*(_cells(column[start : start + _BLOCK_ROWS]) for column in columns), strict=True))
             _write_all(stream, text.getvalue().encode("utf-8"))
-            text.seek(0)
-            text.truncate()
-        _write_all(stream, text.getvalue().encode("utf-8"))
-        text.seek(0)
-        text.truncate()
 
 
 def _write_all(stream: BinaryIO, data: bytes) -> None:

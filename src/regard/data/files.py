@@ -1,18 +1,21 @@
 """Files, handled with care: only regular files are read, and files are written whole or not at all.
 
-Both functions raise the caller's own error class, so that a table's error is a TableError and a model's a StoreError.
+All functions raise the caller's own error class, so that a table's error is a TableError and a model's a StoreError.
 """
 
 from __future__ import annotations
 
 import errno
+import gzip
 import os
 import secrets
 import stat
+import sys
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 PathLike = str | os.PathLike[str]
 
@@ -38,6 +41,25 @@ def open_regular(path: PathLike, error: type[ValueError]) -> BinaryIO:
         hint = "; send it to standard input and read from -" if stat.S_ISFIFO(mode) else ""
         raise error(f"{path}: is {_kind(mode)}, not a regular file{hint}")
     return os.fdopen(descriptor, "rb")
+
+
+@contextmanager
+def opened(path: PathLike, error: type[ValueError]) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    """A regular file, and its bytes, unpacked if its name ends in .gz; for "-" both are standard input."""
+    if str(path) == "-":
+        if sys.stdin is None:
+            raise error("standard input is closed")
+        yield sys.stdin.buffer, sys.stdin.buffer
+        return
+    with open_regular(path, error) as file:
+        if not Path(path).name.lower().endswith(".gz"):
+            yield file, file
+            return
+        try:
+            with gzip.GzipFile(fileobj=file, mode="rb") as unzipped:
+                yield file, cast(BinaryIO, unzipped)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as reason:
+            raise error(f"{path}: is not a whole gzip file ({reason})") from None
 
 
 def check_output(path: PathLike, force: bool, error: type[ValueError]) -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import gzip
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from regard.data.delimited import delimited_batches, read_delimited, too_large, write_delimited
-from regard.data.files import PathLike, atomic_write, check_output, open_regular
-from regard.data.parquet import parquet_batches, read_parquet, write_parquet
+from regard.data.delimited import delimited_batches, too_large, write_delimited
+from regard.data.files import PathLike, atomic_write, check_output, opened
+from regard.data.parquet import parquet_batches, write_parquet
 from regard.data.table import Table, TableError
 
 # The most bytes a table may hold once decoded. A small file can unpack to any size; a table larger than this
@@ -41,17 +39,7 @@ def read_table(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Table:
     Raises TableError naming the file, and the row and column where there is one. Text is UTF-8 with one header
     line; every row has the header's length. Only regular files are read.
     """
-    if str(path) == "-":
-        return read_delimited(_standard_input(), ",", "standard input", max_bytes)
-    path = Path(path)
-    with open_regular(path, TableError) as file:
-        ending, zipped = _ending(path)
-        if path.stat().st_size > max_bytes:
-            raise too_large(str(path), max_bytes)
-        if ending == ".parquet":
-            return read_parquet(_filled(path), str(path), max_bytes)
-        with _unzipped(file, zipped, path) as stream:
-            return read_delimited(stream, _DELIMITERS[ending], str(path), max_bytes)
+    return next(_tables(path, None, max_bytes, lambda _: None))
 
 
 def read_batches(
@@ -80,54 +68,31 @@ def read_batches(
     """
     if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
         raise ValueError(f"rows must be a whole number of at least 1, got {rows!r}")
-    tell = progress or (lambda _: None)
+    return _tables(path, rows, max_bytes, progress or (lambda _: None))
+
+
+def _tables(path: PathLike, rows: int | None, cap: int, tell: Callable[[float], None]) -> Iterator[Table]:
+    """Tables of at most ``rows`` rows and ``cap`` bytes; None: all rows in one."""
     if str(path) == "-":
-        return delimited_batches(_standard_input(), ",", "standard input", max_bytes, rows)
-    return _file_batches(Path(path), rows, max_bytes, tell)
-
-
-def _file_batches(path: Path, rows: int, cap: int, tell: Callable[[float], None]) -> Iterator[Table]:
-    with open_regular(path, TableError) as file:
-        ending, zipped = _ending(path)
-        size = max(path.stat().st_size, 1)
-        whole = max(cap, UNPACKED * size)
-        if ending == ".parquet":
-            count, tables = parquet_batches(_filled(path), str(path), cap, rows, whole)
-            for table in tables:
-                tell((table.first + len(table)) / count)
-                yield table
-                del table
-            return
-        with _unzipped(file, zipped, path) as stream:
-            most = whole if zipped else sys.maxsize
-            for table in delimited_batches(stream, _DELIMITERS[ending], str(path), cap, rows, most):
-                tell(file.tell() / size)
-                yield table
-                del table
-
-
-def _standard_input() -> BinaryIO:
-    if sys.stdin is None:
-        raise TableError("standard input is closed")
-    return sys.stdin.buffer
-
-
-def _filled(path: Path) -> Path:
-    if not path.stat().st_size:
-        raise TableError(f"{path}: is empty")
-    return path
-
-
-@contextmanager
-def _unzipped(file: BinaryIO, zipped: bool, path: Path) -> Iterator[BinaryIO]:
-    if not zipped:
-        yield file
+        with opened(path, TableError) as (_, stream):
+            yield from delimited_batches(stream, ",", "standard input", cap, rows)
         return
-    try:
-        with gzip.GzipFile(fileobj=file, mode="rb") as unzipped:
-            yield cast(BinaryIO, unzipped)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as reason:
-        raise TableError(f"{path}: is not a whole gzip file ({reason})") from None
+    path = Path(path)
+    with opened(path, TableError) as (file, stream):
+        ending, zipped = _ending(path)
+        size = path.stat().st_size
+        if rows is None and size > cap:
+            raise too_large(str(path), cap)
+        whole = max(cap, UNPACKED * max(size, 1))
+        if ending == ".parquet":
+            count, tables = parquet_batches(path, str(path), cap, rows, whole)
+        else:
+            most = whole if zipped else sys.maxsize
+            tables = delimited_batches(stream, _DELIMITERS[ending], str(path), cap, rows, most)
+        for table in tables:
+            tell((table.first + len(table)) / count if ending == ".parquet" else file.tell() / size)
+            yield table
+            del table  # or it would be there still while the next one is read
 
 
 def write_table(table: Table, path: PathLike, *, force: bool = False) -> None:

@@ -83,19 +83,12 @@ def _below_thousand(text: str, number: int, room: int) -> tuple[str, list[int]]:
         text, places[0] = _said(text, _SMALL[hundreds])
         text, hundred = _said(text, "hundred")
         places[1:] = [hundred, hundred]
-    if not below:
-        return text, places
-    if text:
-        text += " and"
-    if below < 10:
-        text, places[2] = _said(text, _SMALL[below])
-    elif below < 20:
-        text, place = _said(text, _SMALL[below])
-        places[1:] = [place, place]
-    else:
-        text, place = _said(text, _TENS[below // 10])
-        places[1:] = [place, place]
-        if below % 10:
+    if below:
+        text += " and" if text else ""
+        text, places[2] = _said(text, _SMALL[below] if below < 20 else _TENS[below // 10])
+        if below >= 10:
+            places[1] = places[2]
+        if below > 20 and below % 10:
             places[2] = len(text) + 1
             text += f"-{_SMALL[below % 10]}"
     return text, places

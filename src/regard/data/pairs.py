@@ -10,18 +10,12 @@ is an error with its number. White space around a text is dropped, the text itse
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import io
-import sys
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO, cast
 
-from regard.data.delimited import Capped, lines_of
-from regard.data.files import PathLike, open_regular
+from regard.data.delimited import lines_of
+from regard.data.files import PathLike, opened
 from regard.data.formats import MAX_BYTES
 from regard.data.table import TableError
 
@@ -116,8 +110,7 @@ def read_pairs(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Pairs:
     Raises PairsError naming the file and the line. There is no header; blank lines may stand at the end only.
     """
     source, target = [], []
-    lines = _until_blank(read_lines(path, max_bytes=max_bytes), _called(path))
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(_until_blank(path, max_bytes), 1):
         cells = [cell.strip() for cell in line.split("\t")]
         if len(cells) not in (2, 3):
             raise PairsError(
@@ -144,7 +137,7 @@ def read_parallel(source: PathLike, target: PathLike, *, max_bytes: int = MAX_BY
     """
     if str(source) == str(target) == "-":
         raise PairsError("source and target are both standard input; only one of them can be")
-    left, right = (_until_blank(read_lines(path, max_bytes=max_bytes), _called(path)) for path in (source, target))
+    left, right = (_until_blank(path, max_bytes) for path in (source, target))
     if len(left) != len(right):
         raise PairsError(f"{_called(source)} has {len(left):,} lines, {_called(target)} has {len(right):,}")
     return Pairs(tuple(line.strip() for line in left), tuple(line.strip() for line in right))
@@ -160,35 +153,22 @@ def read_lines(path: PathLike, *, max_bytes: int = MAX_BYTES) -> tuple[str, ...]
 
     Raises PairsError naming the file and the line.
     """
+    texts, called = [], _called(path)
     try:
-        if str(path) == "-":
-            if sys.stdin is None:
-                raise PairsError("standard input is closed")
-            return tuple(_texts(sys.stdin.buffer, _called(path), max_bytes))
-        with open_regular(path, PairsError) as file:
-            if not Path(path).name.lower().endswith(".gz"):
-                return tuple(_texts(file, str(path), max_bytes))
-            with gzip.GzipFile(fileobj=file, mode="rb") as unzipped:
-                return tuple(_texts(cast(BinaryIO, unzipped), str(path), max_bytes))
-    except (gzip.BadGzipFile, EOFError, zlib.error) as reason:
-        raise PairsError(f"{path}: is not a whole gzip file ({reason})") from None
+        with opened(path, PairsError) as (_, stream):
+            for number, line in enumerate(lines_of(stream, called, max_bytes), 1):
+                texts.append(line.removesuffix("\n").removesuffix("\r"))
+                if "\r" in texts[-1]:
+                    advice = "a carriage return stands alone; save the file with ordinary line ends"
+                    raise PairsError(f"{called}: line {number}: {advice}")
     except TableError as reason:
         raise PairsError(str(reason)) from None
+    return tuple(texts)
 
 
-def _texts(stream: BinaryIO, called: str, cap: int) -> Iterator[str]:
-    with io.BufferedReader(Capped(stream, cap, called), 1 << 20) as buffered:
-        for number, line in enumerate(lines_of(buffered, called), 1):
-            text = line.removesuffix("\n").removesuffix("\r")
-            if "\r" in text:
-                raise PairsError(
-                    f"{called}: line {number}: a carriage return stands alone; save the file with ordinary line ends"
-                )
-            yield text
-
-
-def _until_blank(lines: tuple[str, ...], called: str) -> tuple[str, ...]:
+def _until_blank(path: PathLike, max_bytes: int) -> tuple[str, ...]:
     """The lines without the blank ones at the end; a blank one before that is an error."""
+    lines, called = read_lines(path, max_bytes=max_bytes), _called(path)
     end = len(lines)
     while end and not lines[end - 1].strip():
         end -= 1

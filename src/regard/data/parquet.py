@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,20 +12,14 @@ from regard.data.delimited import too_large
 from regard.data.table import Table, TableError, from_dataframe
 
 
-def read_parquet(path: Path, source: str, cap: int) -> Table:
-    """A Table from a Parquet file whose decoded size is at most ``cap`` bytes."""
-    _, tables = parquet_batches(path, source, cap, None)
-    return next(tables)
-
-
-def parquet_batches(
-    path: Path, source: str, cap: int, rows: int | None, whole: int = sys.maxsize
-) -> tuple[int, Iterator[Table]]:
+def parquet_batches(path: Path, source: str, cap: int, rows: int | None, whole: int) -> tuple[int, Iterator[Table]]:
     """How many rows the file has, and its Tables of at most ``rows`` rows (None: all), decoded when asked for.
 
     ``cap`` is for each of them, ``whole`` for all. *Cost*: a row group is decompressed again for every batch that it
     spans, which is little unless groups are far larger than batches; memory a batch and a row group.
     """
+    if not path.stat().st_size:
+        raise TableError(f"{source}: is empty")
     polars = _polars(source)
     # Without these a name could be read as a pattern or a folder of partitions.
     lazy = polars.scan_parquet(path.resolve(), glob=False, hive_partitioning=False)
@@ -67,7 +60,8 @@ def _readable(polars: Any, source: str) -> Iterator[None]:
     try:
         yield
     except polars.exceptions.PolarsError as reason:
-        raise TableError(f"{source}: is not a Parquet file we can read ({_first_line(reason)})") from None
+        first_line = str(reason).strip().split("\n")[0]
+        raise TableError(f"{source}: is not a Parquet file we can read ({first_line})") from None
 
 
 def write_parquet(tables: Iterable[Table], file: BinaryIO, source: str) -> None:
@@ -112,7 +106,3 @@ def _polars(source: str) -> Any:
     except ImportError:
         raise TableError(f"{source}: Parquet needs polars; run pip install 'regard[cli]'") from None
     return polars
-
-
-def _first_line(reason: Exception) -> str:
-    return str(reason).strip().split("\n")[0]

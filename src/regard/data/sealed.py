@@ -26,6 +26,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from regard import __version__
 from regard.data.files import PathLike, atomic_write, open_regular
 
 Array = NDArray[Any]
@@ -102,7 +103,7 @@ def write_sealed(
 
     *Cost*: O(size of the arrays).
     """
-    told = {"format": kind.format, "version": kind.version, **description, "members": {}}
+    told = {"format": kind.format, "version": kind.version, "regard": __version__, **description, "members": {}}
     with atomic_write(path, force=force, error=kind.error) as file:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
             for name, array in arrays.items():
@@ -126,7 +127,7 @@ def read_sealed(path: PathLike, kind: Kind, *, mapped: bool = False) -> Sealed:
         _check_seal(file, path, kind, whole=not mapped)
         try:
             with zipfile.ZipFile(file) as archive:
-                return _read(archive, file if mapped else None, os.fstat(file.fileno()).st_size, path, kind)
+                return _read(archive, file, path, kind, mapped=mapped)
         except kind.error:
             raise
         except (
@@ -208,39 +209,22 @@ def _check_seal(file: BinaryIO, path: PathLike, kind: Kind, *, whole: bool) -> N
         raise kind.error(f"{path}: cannot be read ({reason.strerror})") from None
 
 
-def _read(archive: zipfile.ZipFile, mapped: BinaryIO | None, size: int, path: PathLike, kind: Kind) -> Sealed:
+def _read(archive: zipfile.ZipFile, file: BinaryIO, path: PathLike, kind: Kind, *, mapped: bool) -> Sealed:
+    """What an archive holds. Raises ``kind.error`` for a file of another kind, other errors for a damaged one."""
     # The seal tells accidents, not intent: whoever made this file could have sealed anything.
     members = {info.filename: info for info in archive.infolist()}
     if len(members) != len(archive.infolist()):
-        raise kind.damaged(path, "a member appears twice")
+        raise ValueError("a member appears twice")
     if any(info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 for info in members.values()):
-        raise kind.damaged(path, "its members must be stored without compression or encryption")
-    if sum(info.file_size for info in members.values()) > size:
-        raise kind.damaged(path, "its members claim more bytes than the file has")
-    description = _description(archive, members, path, kind)
-    listed = cast(dict[str, Any], description["members"])
-    if set(listed) != set(members) - {_DESCRIPTION}:
-        raise kind.damaged(path, "its members are not those it lists")
-    if mapped is None:
-        arrays = {name: _read_array(archive, members[name], listed[name], path, kind) for name in listed}
-    else:
-        arrays = {name: _mapped_array(archive, members[name], listed[name], mapped, path, kind) for name in listed}
-    return Sealed(description, arrays, None if mapped is None else MappedFile(mapped, path, kind))
-
-
-def _description(archive: zipfile.ZipFile, members: Mapping[str, Any], path: PathLike, kind: Kind) -> dict[str, Any]:
-    other = f"{path}: is a zip file, but not a {kind.noun}"
-    if _DESCRIPTION not in members:
-        raise kind.error(other)
-    try:
-        found = json.loads(archive.read(_DESCRIPTION).decode("utf-8", "surrogatepass"))
-    except (ValueError, RecursionError) as reason:
-        raise kind.damaged(path, str(reason)) from None
+        raise ValueError("its members must be stored without compression or encryption")
+    if sum(info.file_size for info in members.values()) > os.fstat(file.fileno()).st_size:
+        raise ValueError("its members claim more bytes than the file has")
+    found = json.loads(archive.read(_DESCRIPTION).decode("utf-8", "surrogatepass")) if _DESCRIPTION in members else None
     if not isinstance(found, dict) or found.get("format") != kind.format:
-        raise kind.error(other)
+        raise kind.error(f"{path}: is a zip file, but not a {kind.noun}")
     version = found.get("version")
     if type(version) is not int or version < 1:
-        raise kind.damaged(path, f"{version!r} is no format version")
+        raise ValueError(f"{version!r} is no format version")
     if version > kind.version:
         raise kind.error(
             f"{path}: has format version {version}, written by regard {str(found.get('regard'))[:20]}; "
@@ -248,45 +232,43 @@ def _description(archive: zipfile.ZipFile, members: Mapping[str, Any], path: Pat
         )
     entries = {**kind.entries, "members": dict}
     if any(not isinstance(found.get(name), wanted) for name, wanted in entries.items()):
-        raise kind.damaged(path, f"{_DESCRIPTION} lacks one of {', '.join(entries)}")
-    return found
+        raise ValueError(f"{_DESCRIPTION} lacks one of {', '.join(entries)}")
+    listed: dict[str, Any] = found["members"]
+    if set(listed) != set(members) - {_DESCRIPTION}:
+        raise ValueError("its members are not those it lists")
+    arrays = {
+        name: _mapped_array(archive, members[name], of, file) if mapped else _read_array(archive, members[name], of)
+        for name, of in listed.items()
+    }
+    return Sealed(found, arrays, MappedFile(file, path, kind) if mapped else None)
 
 
-class _Header(NamedTuple):
-    shape: tuple[int, ...]
-    order: Literal["C", "F"]
-    dtype: np.dtype[Any]
-
-
-def _header(stream: _Hashing, info: zipfile.ZipInfo, path: PathLike, kind: Kind) -> _Header:
-    """What a .npy member says of itself, found to be as long as it says."""
+def _header(stream: _Hashing, info: zipfile.ZipInfo) -> tuple[tuple[int, ...], Literal["C", "F"], np.dtype[Any]]:
+    """Shape, order and dtype that a .npy member says it has, found to be as long as it says."""
     first = stream.read(len(_MAGIC) + 2)
     text = stream.read(int.from_bytes(first[len(_MAGIC) :], "little"))
     found = _HEADER.fullmatch(text.decode("latin-1"))
     if first[: len(_MAGIC)] != _MAGIC or found is None:
-        raise kind.damaged(path, f"{info.filename} has an unknown header")
+        raise ValueError(f"{info.filename} has an unknown header")
     descr, order, sizes = found.groups()
     shape = tuple(int(size) for size in sizes.split(",") if size.strip())
     known = _DTYPE.fullmatch(descr) is not None
     if not known or min(shape, default=0) < 0 or not np.dtype(descr).itemsize:
-        told = "object" if descr == "|O" else descr
-        raise kind.damaged(path, f"{info.filename} has dtype {told} and shape {shape}")
+        raise ValueError(f"{info.filename} has dtype {'object' if descr == '|O' else descr} and shape {shape}")
     dtype = np.dtype(descr)
     if math.prod(shape) * dtype.itemsize != info.file_size - stream.count:
-        raise kind.damaged(path, f"{info.filename} is not as long as its shape {shape} says")
-    return _Header(shape, "F" if order == "True" else "C", dtype)
+        raise ValueError(f"{info.filename} is not as long as its shape {shape} says")
+    return shape, "F" if order == "True" else "C", dtype
 
 
-def _mapped_array(
-    archive: zipfile.ZipFile, info: zipfile.ZipInfo, listed: Any, file: BinaryIO, path: PathLike, kind: Kind
-) -> Array:
+def _mapped_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, listed: Any, file: BinaryIO) -> Array:
     """One .npy member where it lies in the file, read-only; its header is what the description lists."""
     with archive.open(info) as member:
         first = member.read(min(listed["head"][0], info.file_size))
     if [len(first), hashlib.sha256(first).hexdigest()] != listed["head"]:
-        raise kind.damaged(path, f"{info.filename} is not what {_DESCRIPTION} lists")
+        raise ValueError(f"{info.filename} is not what {_DESCRIPTION} lists")
     stream = _Hashing(io.BytesIO(first))
-    shape, order, dtype = _header(stream, info, path, kind)
+    shape, order, dtype = _header(stream, info)
     # Before a member stand 30 bytes, its name, and what else the writer had to say.
     file.seek(info.header_offset)
     local = file.read(30)
@@ -296,16 +278,16 @@ def _mapped_array(
     return np.asarray(np.memmap(file, dtype, "r", start, shape, order))
 
 
-def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, listed: Any, path: PathLike, kind: Kind) -> Array:
+def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, listed: Any) -> Array:
     """One .npy member; nothing is allocated before its claimed size is found to be there."""
     with archive.open(info) as member:
         hashing = _Hashing(cast(BinaryIO, member))
-        shape, order, dtype = _header(hashing, info, path, kind)
+        shape, order, dtype = _header(hashing, info)
         flat = np.empty(math.prod(shape), dtype)
         view = flat.view(np.uint8)
         for start in range(0, len(view), _BLOCK):
             part = view[start : start + _BLOCK]
             part[:] = np.frombuffer(hashing.read(len(part)), np.uint8)
     if (listed["sha256"], listed["bytes"]) != (hashing.sha256.hexdigest(), hashing.count):
-        raise kind.damaged(path, f"{info.filename} is not what {_DESCRIPTION} lists")
+        raise ValueError(f"{info.filename} is not what {_DESCRIPTION} lists")
     return flat.reshape(shape, order=order)

@@ -10,11 +10,8 @@
     learning     from pairs of texts to a translator, in one call
     trainer      walks any module down its loss; it knows nothing of translation
 
-One noun per file. Pairs of texts to learn from are in ``regard.data``. Names are imported when they are asked for.
+One noun per file. Pairs of texts to learn from are in ``regard.data``.
 """
-
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 try:
     import torch as _torch  # noqa: F401
@@ -24,37 +21,18 @@ except ModuleNotFoundError as missing:
         name=missing.name,
     ) from missing
 
-if TYPE_CHECKING:
-    from regard.seq2seq.alignment import as_text, entropy, error_rate, links, pharaoh
-    from regard.seq2seq.decoder import AttentionDecoder
-    from regard.seq2seq.encoder import Encoder
-    from regard.seq2seq.export import export_torchscript
-    from regard.seq2seq.learning import Learned, learn
-    from regard.seq2seq.measures import quality
-    from regard.seq2seq.model import Architecture, Seq2Seq
-    from regard.seq2seq.speaking import beam, greedy
-    from regard.seq2seq.task import Lesson
-    from regard.seq2seq.trainer import Trainer
-    from regard.seq2seq.training import Training
-    from regard.seq2seq.translator import Translation, Translator
-    from regard.seq2seq.vocabulary import BOS, EOS, PAD, UNK, Vocabulary, token_alignment
-
-_HOMES = {
-    "alignment": ("as_text", "entropy", "error_rate", "links", "pharaoh"),
-    "decoder": ("AttentionDecoder",),
-    "encoder": ("Encoder",),
-    "export": ("export_torchscript",),
-    "learning": ("Learned", "learn"),
-    "model": ("Architecture", "Seq2Seq"),
-    "measures": ("quality",),
-    "speaking": ("beam", "greedy"),
-    "task": ("Lesson",),
-    "trainer": ("Trainer",),
-    "training": ("Training",),
-    "translator": ("Translation", "Translator"),
-    "vocabulary": ("BOS", "EOS", "PAD", "UNK", "Vocabulary", "token_alignment"),
-}
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
+from regard.seq2seq.alignment import as_text, entropy, error_rate, links, pharaoh
+from regard.seq2seq.decoder import AttentionDecoder
+from regard.seq2seq.encoder import Encoder
+from regard.seq2seq.export import export_torchscript
+from regard.seq2seq.learning import Learned, Lesson, learn
+from regard.seq2seq.measures import quality
+from regard.seq2seq.model import Architecture, Seq2Seq
+from regard.seq2seq.speaking import beam, greedy
+from regard.seq2seq.trainer import Trainer
+from regard.seq2seq.training import Training
+from regard.seq2seq.translator import Translation, Translator
+from regard.seq2seq.vocabulary import BOS, EOS, PAD, UNK, Vocabulary, token_alignment
 
 __all__ = [
     "BOS",
@@ -84,9 +62,3 @@ __all__ = [
     "quality",
     "token_alignment",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,7 +40,6 @@ def save(path: PathLike, checkpoint: Checkpoint) -> None:
         for name, tensor in tensors.items():
             arrays[f"{group}/{name}.npy"] = np.ascontiguousarray(tensor.detach().cpu().numpy())
     description = {
-        "regard": import_module("regard").__version__,
         "settings": checkpoint.settings,
         "standing": checkpoint.standing,
     }

@@ -11,9 +11,8 @@ from contextlib import contextmanager
 import torch
 
 from regard.data import Pairs, dates
-from regard.seq2seq.learning import Learned, learn
+from regard.seq2seq.learning import Learned, Lesson, learn
 from regard.seq2seq.model import Architecture
-from regard.seq2seq.task import Lesson
 from regard.seq2seq.training import Progress, Training
 
 # Pairs to learn from and to choose by, and the passes over them: at most a minute on one core of a usual machine.

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from regard.nn import AdditiveScore
 from regard.nn.precision import full_precision, widened
-from regard.seq2seq.encoder import CELLS, Encoded
-from regard.seq2seq.recurrence import Recurrence
+from regard.seq2seq.encoder import Encoded
+from regard.seq2seq.recurrence import Recurrence, network
 from regard.seq2seq.unrolled import Unrolled
 
 ORDERS = ("textbook", "luong")
@@ -49,13 +49,8 @@ class State(NamedTuple):
 
     def take(self, rows: Tensor) -> State:
         """The same for other sentences of the batch, in another order or several times."""
-        coverage = None if self.coverage is None else self.coverage[rows]
-        return State(
-            tuple(part[rows] for part in self.hidden),
-            tuple(part[rows] for part in self.cell),
-            self.context[rows],
-            coverage,
-        )
+        hidden, cell = (tuple(part[rows] for part in parts) for parts in (self.hidden, self.cell))
+        return State(hidden, cell, self.context[rows], None if self.coverage is None else self.coverage[rows])
 
 
 class Step(NamedTuple):
@@ -112,11 +107,7 @@ class AttentionDecoder(nn.Module):
         tied: bool = False,
     ) -> None:
         super().__init__()
-        for name, given, known in (
-            ("cell", cell, tuple(CELLS)),
-            ("order", order, ORDERS),
-            ("attention", attention, ATTENTIONS),
-        ):
+        for name, given, known in (("order", order, ORDERS), ("attention", attention, ATTENTIONS)):
             if given not in known:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {given!r}")
         if (score is None) != (attention == "none"):
@@ -124,9 +115,7 @@ class AttentionDecoder(nn.Module):
         self.score, self.order, self.attention = score, order, attention
         self.embedding = nn.Embedding(vocabulary_size, embed_size)
         self.dropout = nn.Dropout(dropout)
-        self.recurrent = CELLS[cell](
-            embed_size + memory_size, hidden_size, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0
-        )
+        self.recurrent = network(cell, embed_size + memory_size, hidden_size, layers, dropout)
         self.join = nn.Linear(hidden_size + memory_size + embed_size, embed_size)
         self.out = None if tied else nn.Linear(embed_size, vocabulary_size)
         self.b_o = nn.Parameter(torch.zeros(vocabulary_size)) if tied else None
@@ -207,7 +196,7 @@ class AttentionDecoder(nn.Module):
         self, embedded: Tensor, state: State, memory: Memory, recurrence: Recurrence
     ) -> tuple[Tensor, Tensor]:
         assert isinstance(self.score, AdditiveScore)
-        (layer,) = recurrence.layers
+        ((_, W_h, _, b_h),) = recurrence.layers
         with full_precision(embedded.device):
             tops, contexts, looked = Unrolled.apply(  # type: ignore[no-untyped-call]
                 recurrence.given(embedded.transpose(0, 1).contiguous()),  # (T, B, gates)
@@ -216,8 +205,8 @@ class AttentionDecoder(nn.Module):
                 self.score.W_q.weight,
                 self.score.w_v.weight[0],
                 recurrence.W_c,
-                layer.W_h,
-                layer.b_h,
+                W_h,
+                b_h,
             )
         output = self._output(tops.transpose(0, 1), contexts.transpose(0, 1), embedded)
         return self.say(output), looked.transpose(0, 1)
@@ -245,8 +234,7 @@ class AttentionDecoder(nn.Module):
         return self.say(self._output(tops, context, embedded)), weights
 
     def _embedded(self, tokens: Tensor) -> Tensor:
-        found: Tensor = self.embedding(tokens)
-        return self.dropout(found * self.scale) if self.scale != 1.0 else self.dropout(found)  # type: ignore[no-any-return]
+        return self.dropout(self.embedding(tokens) * self.scale)  # type: ignore[no-any-return]
 
     def _output(self, top: Tensor, context: Tensor, embedded: Tensor) -> Tensor:
         joined = torch.cat([top, context, embedded], -1)

@@ -8,9 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from regard.seq2seq.gru import recurred
-
-CELLS = {"gru": nn.GRU, "lstm": nn.LSTM}
+from regard.seq2seq.recurrence import network, recurred
 
 
 class Encoded(NamedTuple):
@@ -54,20 +52,11 @@ class Encoder(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if cell not in CELLS:
-            raise ValueError(f"cell must be one of {', '.join(map(repr, CELLS))}, got {cell!r}")
         self.directions = 2 if bidirectional else 1
         self.memory_size = self.directions * hidden_size
         self.embedding = nn.Embedding(vocabulary_size, embed_size)
         self.dropout = nn.Dropout(dropout)
-        self.recurrent = CELLS[cell](
-            embed_size,
-            hidden_size,
-            layers,
-            batch_first=True,
-            bidirectional=bidirectional,
-            dropout=dropout if layers > 1 else 0.0,
-        )
+        self.recurrent = network(cell, embed_size, hidden_size, layers, dropout, bidirectional=bidirectional)
         # Two last states, one of each direction, become one to start from.
         self.bridge = nn.Linear(self.memory_size, hidden_size) if bidirectional else None
 

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from regard.nn import AdditiveScore, BilinearScore, DotProductScore, GaussianScore
 from regard.nn.scores import at_least_one
 from regard.seq2seq.decoder import ATTENTIONS, ORDERS, AttentionDecoder, Score
-from regard.seq2seq.encoder import CELLS, Encoder
+from regard.seq2seq.encoder import Encoder
+from regard.seq2seq.recurrence import CELLS
 
 
 class ProjectedKeys(nn.Module):
@@ -158,5 +159,4 @@ class Seq2Seq(nn.Module):
         -------
         logits (B, T, target_size), weights (B, T, S).
         """
-        logits, weights = self.decoder(tokens, self.encoder(source, lengths), own)
-        return logits, weights
+        return self.decoder(tokens, self.encoder(source, lengths), own)  # type: ignore[no-any-return]

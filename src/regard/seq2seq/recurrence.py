@@ -1,47 +1,66 @@
-"""One step of a recurrent network whose input comes in two parts: one known for all steps, one at every step.
+"""Recurrent networks, step by step.
 
-    gates = W_e·embedded + b          all steps in one product
-          + W_c·context + W_h·hidden  at every step
+    reset, update = σ(given + own)                 given: what the input says, own: what the state says
+    new           = tanh(given + reset·own)
+    hidden'       = new + update·(hidden − new)
 
-The parameters are those of a torch ``nn.GRU`` or ``nn.LSTM``, which computes the same from both parts side by side.
+The parameters are those of a torch ``nn.GRU`` or ``nn.LSTM``. ``Recurrence`` takes a network apart for a decoder, whose
+input comes in two parts, one known for all steps and one at every step. ``Recurred`` is a GRU with its gradient written
+out: autograd would tell every step's gradient to every parameter in turn; here the way back carries only the state, and
+a parameter gets the gradient of all steps in one product. On the CPU that is what a network's training spends most of
+its time on; on a GPU torch's own network does as much, and one step is one program.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from regard.nn.precision import full_precision
 
-class Layer(NamedTuple):
-    """Parameters of one layer, those of an ``nn.GRU`` or ``nn.LSTM``, with the gates one below the other."""
+CELLS: dict[str, type[nn.GRU | nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
 
-    W_i: Tensor  # (gates·h, embed + memory) or (gates·h, h)
-    W_h: Tensor  # (gates·h, h)
-    b_i: Tensor  # (gates·h,)
-    b_h: Tensor  # (gates·h,)
+_OP = torch.ops.aten
+
+
+def network(
+    cell: str, input_size: int, hidden_size: int, layers: int, dropout: float, *, bidirectional: bool = False
+) -> nn.GRU | nn.LSTM:
+    """A recurrent network of one of ``CELLS``, batch first, with dropout between its layers."""
+    if cell not in CELLS:
+        raise ValueError(f"cell must be one of {', '.join(map(repr, CELLS))}, got {cell!r}")
+    between = dropout if layers > 1 else 0.0
+    return CELLS[cell](input_size, hidden_size, layers, batch_first=True, dropout=between, bidirectional=bidirectional)
 
 
 class Recurrence(NamedTuple):
-    """A recurrent network taken apart."""
+    """A recurrent network taken apart, its gates one below the other.
+
+    gates = W_e·embedded + b_i          all steps in one product
+          + W_c·context + W_h·hidden    at every step
+    """
 
     W_e: Tensor  # (gates·h, embed)
     W_c: Tensor  # (gates·h, memory)
-    layers: tuple[Layer, ...]
+    layers: Sequence[
+        Sequence[Tensor]
+    ]  # of each W_i (gates·h, embed + memory or h), W_h (gates·h, h), b_i and b_h (gates·h,)
     dropout: float
 
     @classmethod
     def of(cls, network: nn.RNNBase, embed_size: int) -> Recurrence:
         """The network's parameters, the first ``embed_size`` of its inputs apart from the others."""
-        layers = tuple(Layer(*parameters) for parameters in network.all_weights)
-        first = layers[0].W_i
-        return cls(first[:, :embed_size], first[:, embed_size:], layers, network.dropout)
+        layers = network.all_weights
+        return cls(layers[0][0][:, :embed_size], layers[0][0][:, embed_size:], layers, network.dropout)
 
     def given(self, embedded: Tensor) -> Tensor:
         """The first layer's gates (…, gates·h) as far as embeddings (…, embed) settle them."""
-        return F.linear(embedded, self.W_e, self.layers[0].b_i)
+        return F.linear(embedded, self.W_e, self.layers[0][2])
 
     def step(
         self, given: Tensor, context: Tensor, hidden: tuple[Tensor, ...], cell: tuple[Tensor, ...], training: bool
@@ -50,11 +69,10 @@ class Recurrence(NamedTuple):
         gates = given + F.linear(context, self.W_c)
         hiddens: list[Tensor] = []
         cells: list[Tensor] = []
-        for number, layer in enumerate(self.layers):
+        for number, (W_i, W_h, b_i, b_h) in enumerate(self.layers):
             if number:
-                below = F.dropout(hiddens[-1], self.dropout, training)
-                gates = F.linear(below, layer.W_i, layer.b_i)
-            own = F.linear(hidden[number], layer.W_h, layer.b_h)
+                gates = F.linear(F.dropout(hiddens[-1], self.dropout, training), W_i, b_i)
+            own = F.linear(hidden[number], W_h, b_h)
             if cell:
                 after, kept = _lstm(gates + own, cell[number])
                 cells.append(kept)
@@ -65,12 +83,11 @@ class Recurrence(NamedTuple):
 
 
 def _gru(given: Tensor, own: Tensor, hidden: Tensor) -> Tensor:
-    """reset, update = σ(given + own); new = tanh(given + reset·own); hidden' = new + update·(hidden − new)."""
-    size = hidden.shape[-1]
+    """hidden' where autograd watches, as ``cell_forward`` has it where it does not."""
+    size = hidden.shape[1]
     both = torch.sigmoid(given[:, : 2 * size] + own[:, : 2 * size])
-    reset, update = both[:, :size], both[:, size:]
-    new = torch.tanh(torch.addcmul(given[:, 2 * size :], reset, own[:, 2 * size :]))
-    return torch.lerp(new, hidden, update)
+    new = torch.tanh(torch.addcmul(given[:, 2 * size :], both[:, :size], own[:, 2 * size :]))
+    return torch.lerp(new, hidden, both[:, size:])
 
 
 def _lstm(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
@@ -81,3 +98,103 @@ def _lstm(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
     new, release = torch.tanh(gates[:, 2 * size : 3 * size]), torch.sigmoid(gates[:, 3 * size :])
     cell = torch.addcmul(admit * new, forget, cell)
     return release * torch.tanh(cell), cell
+
+
+def cell_forward(given: Tensor, own: Tensor, hidden: Tensor, out: Tensor) -> tuple[Tensor, ...]:
+    """One step of a GRU into ``out``, in the place of ``given``; returns what the way back needs."""
+    if hidden.is_cuda:
+        after, kept = _OP._thnn_fused_gru_cell(given, own.contiguous(), hidden)
+        out.copy_(after)
+        return (kept,)
+    size = hidden.shape[1]
+    both = given[:, : 2 * size].add_(own[:, : 2 * size]).sigmoid_()
+    new = given[:, 2 * size :].addcmul_(both[:, :size], own[:, 2 * size :]).tanh_()
+    torch.lerp(new, hidden, both[:, size:], out=out)
+    return both, new, own[:, 2 * size :]
+
+
+def cell_backward(grad: Tensor, kept: tuple[Tensor, ...], hidden: Tensor, d_given: Tensor, d_own: Tensor) -> Tensor:
+    """The gradient of the state before; those of the gates are written where they belong."""
+    if hidden.is_cuda:
+        given, own, before, _, _ = _OP._thnn_fused_gru_cell_backward(grad, kept[0], False)
+        d_given.copy_(given)
+        d_own.copy_(own)
+        return before  # type: ignore[no-any-return]
+    both, new, own_new = kept
+    size = hidden.shape[1]
+    reset, update = both[:, :size], both[:, size:]
+    before = grad * update
+    d_new = _OP.tanh_backward(grad - before, new)
+    d_given[:, 2 * size :] = d_new
+    torch.mul(d_new, reset, out=d_own[:, 2 * size :])
+    d_both = torch.cat([d_new * own_new, (hidden - new).mul_(grad)], 1)
+    d_gates = _OP.sigmoid_backward(d_both, both)
+    d_given[:, : 2 * size] = d_gates
+    d_own[:, : 2 * size] = d_gates
+    return before
+
+
+class Recurred(torch.autograd.Function):
+    """States (T, B, h) of all steps of one GRU layer in one direction.
+
+    Parameters
+    ----------
+    given : (T, B, 3h)  the gates as far as inputs settle them.
+    hidden : (B, h)  before the first step.
+    W_h : (3h, h); b_h : (3h,).
+
+    *Cost*: keeps O(T·B·h) numbers for the way back. There is no gradient of a gradient.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, given: Tensor, hidden: Tensor, W_h: Tensor, b_h: Tensor) -> Tensor:  # type: ignore[override]
+        states = torch.cat([hidden.unsqueeze(0), hidden.new_empty(len(given), *hidden.shape)])
+        ctx.kept = [
+            cell_forward(gates, torch.addmm(b_h, states[t], W_h.T), states[t], states[t + 1])
+            for t, gates in enumerate(given.clone())
+        ]
+        ctx.save_for_backward(states, W_h)
+        return states[1:].clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_states: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+        states, W_h = ctx.saved_tensors
+        d_given = states.new_empty(*d_states.shape[:2], 3 * states.shape[2])
+        d_own = torch.empty_like(d_given)
+        d_hidden = torch.zeros_like(states[0])
+        with full_precision(states.device):
+            for t in reversed(range(len(d_states))):
+                d_hidden = cell_backward(d_hidden + d_states[t], ctx.kept[t], states[t], d_given[t], d_own[t])
+                d_hidden = d_hidden.addmm_(d_own[t], W_h)
+            d_W_h = d_own.flatten(0, 1).T @ states[:-1].flatten(0, 1)
+        return d_given, d_hidden, d_W_h, d_own.sum((0, 1))
+
+
+def recurred(network: nn.GRU, given: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """What a GRU makes of sentences (B, S, e) with nothing read behind their end, where ``mask`` (B, S) is −inf.
+
+    Returns states (B, S, directions·h), zeros behind the end, and the last ones (layers·directions, B, h), as the
+    network itself does for packed sentences.
+    """
+    size, directions = network.hidden_size, 2 if network.bidirectional else 1
+    # An update gate of one keeps the state as it is: behind the end nothing moves.
+    still = F.pad(-mask.T.unsqueeze(2).expand(-1, -1, size), (size, size))  # (S, B, 3h)
+    there = (mask.T == 0.0).unsqueeze(2)
+    states: list[Tensor] = []
+    last: list[Tensor] = []
+    given = given.transpose(0, 1)
+    for number, (W_i, W_h, b_i, b_h) in enumerate(network.all_weights):
+        direction = number % directions
+        if not direction:
+            if number:
+                given = F.dropout(torch.cat(states, -1), network.dropout, network.training)
+            states = []
+        with full_precision(given.device):
+            gates = F.linear(given, W_i, b_i) + still
+            hidden = gates.new_zeros(gates.shape[1], size)
+            turned = gates.flip(0) if direction else gates
+            found = Recurred.apply(turned, hidden, W_h, b_h)  # type: ignore[no-untyped-call]
+        last.append(found[-1])
+        states.append((found.flip(0) if direction else found) * there)
+    return torch.cat(states, -1).transpose(0, 1), torch.stack(last)

@@ -41,16 +41,16 @@ class Ends(NamedTuple):
 def greedy(decoder: AttentionDecoder, encoded: Encoded, ends: Ends, *, normalise: float = 1.0) -> list[Said]:
     """The most probable token at every step, for every sentence of a batch."""
     memory, state = decoder.remember(encoded), decoder.start(encoded)
-    limits, looks = ends.limits(encoded.lengths), _Looks()
+    limits, history = ends.limits(encoded.lengths), _Weights()
     device = encoded.states.device
     token = torch.full((len(limits),), ends.begin, device=device)
-    paths = [_Path((), 0.0, None) for _ in limits]
+    paths = [_Path() for _ in limits]
     rows = list(range(len(limits)))  # the sentence in each row of the batch
     spoken = set(rows)  # those that still speak
     while spoken:
         output, weights, state = decoder.step(token, state, memory)
         best, token = decoder.say(output).log_softmax(-1).max(-1)
-        first = looks.add(weights)
+        first = history.add(weights)
         # Numbers of tokens are exact in float64: one message instead of two.
         chances, said = torch.stack([best.double(), token.double()]).tolist()
         for place, row in enumerate(rows):
@@ -64,7 +64,7 @@ def greedy(decoder: AttentionDecoder, encoded: Encoded, ends: Ends, *, normalise
             rows = [rows[place] for place in kept]
             where = torch.tensor(kept, dtype=torch.int64, device=device)
             token, state, memory = token[where], state.take(where), memory.take(where)
-    return looks.told([(path, row) for row, path in enumerate(paths)], encoded, ends, normalise)
+    return history.finished([(path, row) for row, path in enumerate(paths)], encoded, ends, normalise)
 
 
 @torch.no_grad()
@@ -80,9 +80,9 @@ def beam(
     found = [[said] for said in greedy(decoder, encoded, ends, normalise=normalise)]
     if width == 1:
         return found
-    sentences, looks = _widened(decoder, encoded, ends, width)
+    sentences, history = _widened(decoder, encoded, ends, width)
     ended = [(path, row) for row, paths in enumerate(sentences) for path in paths]
-    for (_, row), said in zip(ended, looks.told(ended, encoded, ends, normalise), strict=True):
+    for (_, row), said in zip(ended, history.finished(ended, encoded, ends, normalise), strict=True):
         found[row].append(said)
     for row, several in enumerate(found):
         # The same words may have come to their end, or to the limit of length: the likelier one counts.
@@ -92,30 +92,30 @@ def beam(
 
 
 class _Path(NamedTuple):
-    """A hypothesis; where it looked is found by walking back."""
+    """A hypothesis while it grows."""
 
-    tokens: tuple[int, ...]  # the end included
-    total: float
-    looked: tuple[int, object] | None  # the number of the last look, and those before it
+    tokens: tuple[int, ...] = ()  # the end included
+    total: float = 0.0  # log-probability
+    rows: tuple[int, ...] = ()  # of each token, the number of its weights in ``_Weights``
 
-    def grown(self, token: int, total: float, look: int) -> _Path:
-        return _Path((*self.tokens, token), total, (look, self.looked))
+    def grown(self, token: int, total: float, row: int) -> _Path:
+        return _Path((*self.tokens, token), total, (*self.rows, row))
 
 
-def _widened(decoder: AttentionDecoder, encoded: Encoded, ends: Ends, width: int) -> tuple[list[list[_Path]], _Looks]:
+def _widened(decoder: AttentionDecoder, encoded: Encoded, ends: Ends, width: int) -> tuple[list[list[_Path]], _Weights]:
     """Hypotheses that ended, of every sentence; ``width`` rows of the batch belong to each while they grow."""
-    limits, looks, device = ends.limits(encoded.lengths), _Looks(), encoded.states.device
+    limits, history, device = ends.limits(encoded.lengths), _Weights(), encoded.states.device
     rows = list(range(len(limits)))  # the sentence in each ``width`` rows of the batch
     every = torch.arange(len(rows), device=device).repeat_interleave(width)
     memory, state = decoder.remember(encoded).take(every), decoder.start(encoded).take(every)
     done: list[list[_Path]] = [[] for _ in rows]
     # A row without a hypothesis has a total of −inf, and so has all that would grow from it.
-    paths = [[_Path((), 0.0 if place == 0 else -inf, None) for place in range(width)] for _ in rows]
+    paths = [[_Path(total=0.0 if place == 0 else -inf) for place in range(width)] for _ in rows]
     growing = set(rows)
     while growing:
         last = torch.tensor([path.tokens[-1] if path.tokens else ends.begin for row in rows for path in paths[row]])
         output, weights, state = decoder.step(last.to(device), state, memory)
-        first = looks.add(weights)
+        first = history.add(weights)
         chances = decoder.say(output).log_softmax(-1).double()
         so_far = torch.tensor([[path.total] for row in rows for path in paths[row]], dtype=torch.float64)
         totals = chances + so_far.to(device)
@@ -141,7 +141,7 @@ def _widened(decoder: AttentionDecoder, encoded: Encoded, ends: Ends, width: int
                 if len(done[row]) >= width or not grown:
                     growing.remove(row)
             missing = width - len(grown)
-            paths[row] = [*grown, *[_Path((ends.begin,), -inf, None)] * missing]
+            paths[row] = [*grown, *[_Path((ends.begin,), -inf)] * missing]
             came_from += [number * width + came_place for came_place in (*came, *[0] * missing)]
         taken = torch.tensor(came_from).to(device)
         if 2 * len(growing) <= len(rows):
@@ -150,11 +150,11 @@ def _widened(decoder: AttentionDecoder, encoded: Encoded, ends: Ends, width: int
             where = (torch.tensor(kept, dtype=torch.int64)[:, None] * width + torch.arange(width)).flatten().to(device)
             taken, memory = taken[where], memory.take(where)
         state = state.take(taken)
-    return done, looks
+    return done, history
 
 
-class _Looks:
-    """Where every row of every step looked, numbered as they came, on the device until all is said."""
+class _Weights:
+    """Attention weights of every row of every step, numbered as they came, on the device until the end."""
 
     def __init__(self) -> None:
         self.steps: list[Tensor] = []
@@ -166,24 +166,15 @@ class _Looks:
         self.count += len(weights)
         return self.count - len(weights)
 
-    def told(self, paths: list[tuple[_Path, int]], encoded: Encoded, ends: Ends, normalise: float) -> list[Said]:
+    def finished(self, paths: list[tuple[_Path, int]], encoded: Encoded, ends: Ends, normalise: float) -> list[Said]:
         """Finished hypotheses, each given with its sentence."""
         if not paths:
             return []
-        walks = [_walk(path) for path, _ in paths]
-        flat = torch.tensor([look for walk in walks for look in walk])
+        flat = torch.tensor([row for path, _ in paths for row in path.rows])
         every = torch.cat(self.steps)[flat.to(encoded.states.device)].cpu()
         lengths = encoded.lengths.tolist()
-        told = []
-        for (path, row), weights in zip(paths, torch.split(every, [len(walk) for walk in walks]), strict=True):
+        found = []
+        for (path, row), weights in zip(paths, torch.split(every, [len(path.rows) for path, _ in paths]), strict=True):
             tokens = path.tokens[:-1] if path.tokens[-1] == ends.end else path.tokens
-            told.append(Said(tokens, path.total / len(path.tokens) ** normalise, weights[:, : lengths[row]]))
-        return told
-
-
-def _walk(path: _Path) -> list[int]:
-    looks, at = [], path.looked
-    while at is not None:
-        look, at = at  # type: ignore[assignment]
-        looks.append(look)
-    return looks[::-1]
+            found.append(Said(tokens, path.total / len(path.tokens) ** normalise, weights[:, : lengths[row]]))
+        return found

@@ -23,7 +23,6 @@ from torch import Tensor, nn
 
 from regard.data.files import PathLike
 from regard.seq2seq.checkpoints import Checkpoint, load, save
-from regard.seq2seq.schedules import rate_at
 from regard.seq2seq.training import DivergedError, Outcome, Progress, Standing, Task, Training
 
 # Steps between two looks at the loss: on a GPU every look waits for the device.
@@ -120,9 +119,8 @@ class Trainer:
     def _step(self, batch: Any, progress: float) -> Tensor:
         """Sum of the losses of a batch."""
         training, at = self.training, self.standing
-        rate = training.learning_rate * rate_at(training.schedule, at.step, training.warmup, progress, at.halvings)
         for group in self._optimiser.param_groups:
-            group["lr"] = rate
+            group["lr"] = training.rate(at.step, progress, at.halvings)
         self._optimiser.zero_grad(set_to_none=True)
         loss, tokens = self.task.loss(batch, progress)
         loss.backward()  # type: ignore[no-untyped-call]

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor, nn
 
-from regard.seq2seq.schedules import SCHEDULES
+SCHEDULES = ("cosine", "plateau")
+# What a cosine falls to.
+LEAST = 0.01
 
 
 class Task(Protocol):
@@ -66,6 +68,18 @@ class Training:
             raise ValueError(f"seconds must be positive, got {self.seconds}")
         if self.schedule not in SCHEDULES:
             raise ValueError(f"schedule must be one of {', '.join(map(repr, SCHEDULES))}, got {self.schedule!r}")
+
+    def rate(self, step: int, progress: float, halvings: int) -> float:
+        """The learning rate at a step (from 0), when this much of the training is over.
+
+        >>> [round(Training(learning_rate=1.0, warmup=2).rate(step, step / 8, 0), 3) for step in (0, 1, 2, 4, 8)]
+        [0.333, 0.642, 0.855, 0.505, 0.01]
+        """
+        rise = min(1.0, (step + 1) / (self.warmup + 1))
+        if self.schedule == "plateau":
+            return self.learning_rate * (rise * 0.5**halvings)
+        fall = LEAST + (1.0 - LEAST) * 0.5 * (1.0 + math.cos(math.pi * min(progress, 1.0)))
+        return self.learning_rate * (rise * fall)
 
 
 @dataclass

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -107,9 +106,9 @@ class Translator:
             raise ValueError(f"beam and batch_size must be at least 1, got {beam} and {batch_size}")
         tokens = [self._read(number, text) for number, text in enumerate(_texts(texts), 1)]
         found: list[Translation] = [NOTHING] * len(tokens)
-        for rows in _by_length([ids for _, ids in tokens], batch_size):
-            said = self._said([tokens[row][1] for row in rows], beam, normalise)
-            for row, one in zip(rows, said, strict=True):
+        source_ids = Texts([ids for _, ids in tokens])
+        for rows in _by_length(source_ids, batch_size):
+            for row, one in zip(rows, self._said(source_ids, rows, beam, normalise), strict=True):
                 found[row] = self._told(one, tokens[row][0], copy_unknown)
         return found
 
@@ -120,11 +119,9 @@ class Translator:
         read = [self._read(number, text) for number, text in enumerate(sources, 1)]
         wanted = [self.target.encode(text)[:MAX_TOKENS] for text in targets]
         found: list[Translation] = [NOTHING] * len(read)
-        for rows in _by_length([ids for _, ids in read], batch_size):
-            batch = collate(
-                Texts([read[row][1] for row in rows]), Texts([wanted[row] for row in rows]), range(len(rows))
-            )
-            batch = batch.to(self.device)
+        source_ids, target_ids = Texts([ids for _, ids in read]), Texts(wanted)
+        for rows in _by_length(source_ids, batch_size):
+            batch = collate(source_ids, target_ids, rows).to(self.device)
             self.model.eval()
             with torch.no_grad():
                 logits, weights = self.model(batch.source, batch.lengths, batch.tokens)
@@ -143,7 +140,6 @@ class Translator:
     def save(self, path: PathLike, *, force: bool = False) -> None:
         """Write it to one file, whole or not at all. Raises TranslatorError."""
         description = {
-            "regard": import_module("regard").__version__,
             "architecture": asdict(self.architecture),
             "source": self.source.to_dict(),
             "target": self.target.to_dict(),
@@ -176,12 +172,10 @@ class Translator:
             warnings.warn(f"text {number} has {len(ids):,} tokens and is cut after {MAX_TOKENS:,}", stacklevel=3)
         return tokens[:MAX_TOKENS], ids[:MAX_TOKENS]
 
-    def _said(self, sentences: list[list[int]], width: int, normalise: float) -> list[Said]:
+    def _said(self, sources: Texts, rows: list[int], width: int, normalise: float) -> list[Said]:
         self.model.eval()
-        texts = Texts(sentences)
-        source = texts.padded(range(len(sentences))).to(self.device)
         with torch.no_grad():
-            encoded = self.model.encoder(source, torch.from_numpy(texts.lengths))
+            encoded = self.model.encoder(sources.padded(rows).to(self.device), torch.from_numpy(sources.lengths[rows]))
         ends = Ends(BOS, EOS)
         if width == 1:
             return greedy(self.model.decoder, encoded, ends, normalise=normalise)
@@ -205,7 +199,7 @@ def _texts(texts: Iterable[str]) -> Sequence[str]:
     return list(texts)
 
 
-def _by_length(sentences: Sequence[Sequence[int]], batch_size: int) -> list[list[int]]:
+def _by_length(texts: Texts, batch_size: int) -> list[list[int]]:
     """Rows of sentences that are not empty, of like length together."""
-    rows = sorted((row for row, ids in enumerate(sentences) if ids), key=lambda row: -len(sentences[row]))
+    rows = sorted(map(int, np.flatnonzero(texts.lengths)), key=lambda row: -texts.lengths[row])
     return [rows[at : at + batch_size] for at in range(0, len(rows), batch_size)]

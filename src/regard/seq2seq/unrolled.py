@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from regard.nn.precision import full_precision
-from regard.seq2seq.gru import cell, cell_backward
+from regard.seq2seq.recurrence import cell_backward, cell_forward
 
 
 class Unrolled(torch.autograd.Function):
@@ -64,7 +64,7 @@ class Unrolled(torch.autograd.Function):
             torch.softmax(scores.view(batch, source), -1, out=weights[t])
             torch.bmm(weights[t][:, None], values, out=contexts[t])
             gates = torch.addmm(given[t], contexts[t, :, 0], W_c.T)
-            kept.append(cell(gates, told[:, units:], states[t], states[t + 1]))
+            kept.append(cell_forward(gates, told[:, units:], states[t], states[t + 1]))
         contexts = contexts.squeeze(2)
         ctx.save_for_backward(keys, values, w_v, W_c, both, states, contexts, weights, features)
         ctx.kept = kept
@@ -77,45 +77,38 @@ class Unrolled(torch.autograd.Function):
     def backward(  # type: ignore[override]
         ctx: Any, d_states: Tensor | None, d_contexts: Tensor | None, d_weights: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        with full_precision(ctx.saved_tensors[0].device):
-            return _pulled_back(ctx, d_states, d_contexts, d_weights)
-
-
-def _pulled_back(
-    ctx: Any, d_states: Tensor | None, d_contexts: Tensor | None, d_weights: Tensor | None
-) -> tuple[Tensor | None, ...]:
-    """Gradients of the inputs, from those of the outputs that have one."""
-    keys, values, w_v, W_c, both, states, contexts, weights, features = ctx.saved_tensors
-    (steps, batch, _, units), size = features.shape, states.shape[2]
-    d_contexts = torch.zeros_like(contexts) if d_contexts is None else d_contexts.contiguous().clone()
-    d_told = states.new_empty(steps, batch, units + 3 * size)
-    d_given = states.new_empty(steps, batch, 3 * size)
-    d_scores = torch.empty_like(weights)
-    d_keys = torch.zeros_like(keys)
-    d_hidden = torch.zeros_like(states[0])
-    for t in reversed(range(steps)):
-        if d_states is not None:
-            d_hidden = d_hidden + d_states[t]
-        d_hidden = cell_backward(d_hidden, ctx.kept[t], states[t], d_given[t], d_told[t, :, units:])
-        d_context = d_contexts[t].addmm_(d_given[t], W_c)
-        d_weight = torch.bmm(values, d_context.unsqueeze(2)).squeeze(2)
-        if d_weights is not None:
-            d_weight += d_weights[t]
-        d_scores[t] = torch._softmax_backward_data(d_weight, weights[t], -1, weights.dtype)
-        d_feature = torch.ops.aten.tanh_backward(d_scores[t].unsqueeze(2) * w_v, features[t])
-        d_keys += d_feature
-        torch.sum(d_feature, 1, out=d_told[t, :, :units])
-        d_hidden = d_hidden.addmm_(d_told[t], both)
-    d_both = d_told.flatten(0, 1).T @ states[:-1].flatten(0, 1)
-    return (
-        d_given,
-        d_hidden,
-        d_keys,
-        torch.bmm(weights.permute(1, 2, 0), d_contexts.transpose(0, 1)),
-        None,
-        d_both[:units],
-        features.flatten(0, 2).T @ d_scores.flatten(),
-        d_given.flatten(0, 1).T @ contexts.flatten(0, 1),
-        d_both[units:],
-        d_told[:, :, units:].sum((0, 1)),
-    )
+        keys, values, w_v, W_c, both, states, contexts, weights, features = ctx.saved_tensors
+        (steps, batch, _, units), size = features.shape, states.shape[2]
+        d_contexts = torch.zeros_like(contexts) if d_contexts is None else d_contexts.contiguous().clone()
+        d_told = states.new_empty(steps, batch, units + 3 * size)
+        d_given = states.new_empty(steps, batch, 3 * size)
+        d_scores = torch.empty_like(weights)
+        d_keys = torch.zeros_like(keys)
+        d_hidden = torch.zeros_like(states[0])
+        with full_precision(states.device):
+            for t in reversed(range(steps)):
+                if d_states is not None:
+                    d_hidden = d_hidden + d_states[t]
+                d_hidden = cell_backward(d_hidden, ctx.kept[t], states[t], d_given[t], d_told[t, :, units:])
+                d_context = d_contexts[t].addmm_(d_given[t], W_c)
+                d_weight = torch.bmm(values, d_context.unsqueeze(2)).squeeze(2)
+                if d_weights is not None:
+                    d_weight += d_weights[t]
+                d_scores[t] = torch._softmax_backward_data(d_weight, weights[t], -1, weights.dtype)
+                d_feature = torch.ops.aten.tanh_backward(d_scores[t].unsqueeze(2) * w_v, features[t])
+                d_keys += d_feature
+                torch.sum(d_feature, 1, out=d_told[t, :, :units])
+                d_hidden = d_hidden.addmm_(d_told[t], both)
+            d_both = d_told.flatten(0, 1).T @ states[:-1].flatten(0, 1)
+            return (
+                d_given,
+                d_hidden,
+                d_keys,
+                torch.bmm(weights.permute(1, 2, 0), d_contexts.transpose(0, 1)),
+                None,
+                d_both[:units],
+                features.flatten(0, 2).T @ d_scores.flatten(),
+                d_given.flatten(0, 1).T @ contexts.flatten(0, 1),
+                d_both[units:],
+                d_told[:, :, units:].sum((0, 1)),
+            )

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
+from itertools import takewhile
 from typing import Any
 
 PAD, UNK, BOS, EOS = range(4)
@@ -95,7 +96,9 @@ class Vocabulary:
             if max_size is None or min_count != 1:
                 raise ValueError("unit 'sentencepiece' needs max_size, and min_count 1")
             model = _learn_pieces([_plain(text, lower) for text in texts], max_size)
-            return cls(unit, _pieces_of(model), lower, model)
+            learned = _loaded(model)
+            pieces = tuple(learned.IdToPiece(number) for number in range(len(SPECIALS), learned.GetPieceSize()))
+            return cls(unit, pieces, lower, model)
         bare = cls(unit, (), lower)
         counts = Counter(token for text in texts for token in bare.split(text))
         ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
@@ -135,13 +138,8 @@ class Vocabulary:
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of some ids up to the first eos; pad and bos are left out, an unknown token is "<unk>"."""
-        found = []
-        for number in ids:
-            if number == EOS:
-                break
-            if number not in (PAD, BOS):
-                found.append(self.token(int(number)))
-        return self.join(found)
+        said = takewhile(lambda number: number != EOS, ids)
+        return self.join([self.token(int(number)) for number in said if number not in (PAD, BOS)])
 
     def join(self, tokens: Sequence[str]) -> str:
         """Tokens as one text: what ``split`` took apart, with the usual spacing."""
@@ -288,8 +286,3 @@ def _loaded(model: bytes) -> Any:
     except RuntimeError as reason:
         raise ValueError(f"model is not a model of sentencepiece ({reason})") from None
     return processor
-
-
-def _pieces_of(model: bytes) -> tuple[str, ...]:
-    processor = _loaded(model)
-    return tuple(processor.IdToPiece(number) for number in range(len(SPECIALS), processor.GetPieceSize()))

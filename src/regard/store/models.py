@@ -129,7 +129,6 @@ def _describe(model: Any, metadata: Mapping[str, Any], *, single: bool) -> tuple
     parameters = getattr(model, "_plain_params", model.get_params)(deep=False)
     packer = Packer(RECORDS, StoreError)
     description = {
-        "regard": import_module("regard").__version__,
         "kind": kind,
         "parameters": packer.named("parameters", parameters),
         "fitted": packer.named("fitted", fitted),

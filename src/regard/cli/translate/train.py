@@ -82,9 +82,8 @@ class Train:
             raise typer.BadParameter("give both --target and --valid-target, or neither", param_hint="--valid")
 
     def run(self) -> None:
-        from regard.seq2seq.learning import MODEL, learn
+        from regard.seq2seq.learning import MODEL, Lesson, learn
         from regard.seq2seq.model import Architecture
-        from regard.seq2seq.task import Lesson
         from regard.seq2seq.training import Training
 
         # Every option of the three has the name of its field.
