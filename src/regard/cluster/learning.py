@@ -389,7 +389,7 @@ def _moved(some: ClusterObjective, head: LearnedHead, growth: float, trail: Head
     """A head of a subsample at its place among ``growth`` times as many rows."""
     w = sharpened(head.w, growth)
     shape = Shape.of("full" if w.ndim == 2 else "feature", some.spread)
-    shape = shape.without(np.asarray(w == 0.0) if w.ndim == 1 else ~w.any(axis=1))
+    shape = shape.without(np.asarray(~w.reshape(len(w), -1).any(axis=1)))
     if not shape.size:
         return head._replace(w=w)
     with small_matrices():
