@@ -31,7 +31,8 @@ from distributed import Client, LocalCluster
 import regard
 from machine import cores, describe, facts, save, table
 from regard.bandwidth.objective import Objective
-from regard.cluster.learning import divided, learnable, objective_of, powers_of_two
+from regard.bandwidth.units import powers_of_two
+from regard.cluster.learning import divided, learnable, objective_of
 from regard.cluster.rows import examined, rows_of
 from regard.scores import Gaussian
 
@@ -228,7 +229,7 @@ def leave_one_out(rows: int) -> dict[str, Any]:
         chunks = rows // 4
         parts = da.from_array(x, chunks=(chunks, 3)), da.from_array(y, chunks=chunks)
         (table_,) = examined(rows_of("X", *parts))
-        power = powers_of_two(table_, common=False)
+        power = powers_of_two(table_.ends("key"), common=False)
         place = partial(divided, power=power)
         there = objective_of(learnable(table_), place, kernel="gaussian", degree=0, engine="tiled")
         scaled = np.ldexp(w, power)

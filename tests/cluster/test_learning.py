@@ -15,8 +15,9 @@ from cuts import cut
 from regard.bandwidth import many
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.search import learn
+from regard.bandwidth.units import powers_of_two
 from regard.cluster import fitting
-from regard.cluster.learning import divided, learnable, objective_of, powers_of_two
+from regard.cluster.learning import divided, learnable, objective_of
 from regard.cluster.rows import examined, rows_of
 
 RNG = np.random.default_rng(2)
@@ -46,7 +47,7 @@ def pair(kernel, degree, weights, kind, groups, *, alike=False):
 def in_chunks(parts, alike, **options):
     """The criterion of X, y, weights and groups of dask, and the powers of two that its features are divided by."""
     (rows,) = examined(rows_of("X", *parts, called=("y", "sample_weight", "groups")))
-    power = powers_of_two(rows, common=alike)
+    power = powers_of_two(rows.ends("key"), common=alike)
     return objective_of(learnable(rows), partial(divided, power=power), **options), power
 
 

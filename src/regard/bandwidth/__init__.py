@@ -37,7 +37,6 @@ __all__ = [
     "resolve",
     "scott",
     "silverman",
-    "width_of",
 ]
 
 OPTIMIZERS = ("lbfgs", "sgd")
@@ -50,6 +49,15 @@ class Width(NamedTuple):
     w: Any  # 1/h, 0 where a feature is ignored
     ridge: float = 0.0
     search: Search | None = None
+
+    @classmethod
+    def of(cls, w: Array, ridge: float = 0.0, search: Search | None = None) -> Width:
+        """Both views of a w: (), (d,) or a matrix."""
+        if w.ndim == 2:
+            return cls(None, w, ridge, search)
+        with np.errstate(divide="ignore", over="ignore"):
+            bandwidth = 1.0 / w
+        return cls(bandwidth, w, ridge, search) if w.ndim else cls(float(bandwidth), float(w), ridge, search)
 
 
 def learned(
@@ -72,17 +80,7 @@ def learned(
         search = follow_the_notes(objective, start, progress=progress)
     else:
         search = learn_from_many(objective, metric, ridge=ridge, seed=seed, progress=progress)
-    return width_of(search)
-
-
-def width_of(search: Search) -> Width:
-    """Both views of what a search found."""
-    w = search.w if search.w.ndim else float(search.w)
-    if search.w.ndim == 2:
-        return Width(None, w, search.ridge, search)
-    with np.errstate(divide="ignore"):
-        bandwidth = 1.0 / search.w
-    return Width(bandwidth if search.w.ndim else float(bandwidth), w, search.ridge, search)
+    return Width.of(search.w, search.ridge, search)
 
 
 def resolve(

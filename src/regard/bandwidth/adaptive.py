@@ -122,35 +122,44 @@ def groups_of(widths: Array) -> Iterator[tuple[float, Array]]:
             yield 2.0 ** (widths[rows[0]] / STEPS), rows
 
 
+def neighbourhood(objective: Objective, w: Array) -> Neighbourhood:
+    """Of the rows of an objective."""
+    # Every row its own label: then the k-th other is the (k + 1)-th of all, copies included.
+    alone = len(np.unique(objective.labels)) == len(objective.labels)
+    counts = None if objective.repeated is None else objective.counts.astype(np.int64)
+    return Neighbourhood.of(objective.key, w, objective.kernel, counts, None if alone else objective.labels)
+
+
+def evaluated(
+    objective: Objective, hood: Neighbourhood, w: Array, ridge: float, k: int, rows: Array
+) -> tuple[Evaluation, Array]:
+    """The objective over ``rows`` where each reaches as far as its k-th neighbour, and the rows' widths."""
+    counts, widths = objective.counts, hood.widths(objective.key[rows], w, k, objective.labels[rows])
+    answer = np.empty((len(rows), objective.loss.columns.shape[1]))
+    value, empty = 0.0, 0
+    for reach, those in groups_of(widths):
+        part = objective.looking_at(rows[those])(w / reach, ridge)
+        answer[those] = part.answer
+        value += part.value * float(counts[rows[those]].sum())
+        empty += part.empty
+    return Evaluation(value / float(counts[rows].sum()), None, 0.0, answer, empty), widths
+
+
 @dataclass(eq=False)
 class _Trail:
     objective: Objective
     w: Array
     ridge: float
     hood: Neighbourhood
-    own: Array
     progress: Progress | None
     found: dict[int, float] = field(default_factory=dict)
 
     def value(self, k: int, rows: Array) -> float:
         if k not in self.found:
-            self.found[k] = self.at(k, rows)[0].value
+            self.found[k] = evaluated(self.objective, self.hood, self.w, self.ridge, k, rows)[0].value
             if self.progress is not None:
                 self.progress(len(self.found), self.objective.in_units_of_y(self.found[k]))
         return self.found[k]
-
-    def at(self, k: int, rows: Array) -> tuple[Evaluation, Array]:
-        """The objective where every row looks as far as its k-th neighbour, and the rows' widths."""
-        key, counts = self.objective.key, self.objective.counts
-        widths = self.hood.widths(key[rows], self.w, k, self.own[rows])
-        answer = np.empty((len(rows), self.objective.loss.columns.shape[1]))
-        value, empty = 0.0, 0
-        for reach, those in groups_of(widths):
-            part = self.objective.looking_at(rows[those])(self.w / reach, self.ridge)
-            answer[those] = part.answer
-            value += part.value * float(counts[rows[those]].sum())
-            empty += part.empty
-        return Evaluation(value / float(counts[rows].sum()), None, 0.0, answer, empty), widths
 
 
 def learn_neighbours(
@@ -181,7 +190,7 @@ def learn_neighbours(
             raise
         interrupted = True
     k = min(trail.found, key=lambda k: (trail.found[k], k))
-    final, widths = trail.at(k, np.arange(n))
+    final, widths = evaluated(objective, trail.hood, trail.w, ridge, k, np.arange(n))
     return NeighbourSearch(
         neighbours=k,
         w=trail.w / 2.0 ** (int(np.median(widths)) / STEPS),
@@ -203,11 +212,7 @@ def _start(objective: Objective, metric: str, ridge: float, progress: Progress |
     else:
         w = np.where(spread > 0.0, 1.0 / np.where(spread > 0.0, spread, 1.0), 0.0)
         w = np.asarray(w.max()) if metric == "scalar" else w
-    # Every row its own label: then the k-th other is the (k + 1)-th of all, copies included.
-    alone = len(np.unique(objective.labels)) == len(objective.labels)
-    counts = None if objective.repeated is None else objective.counts.astype(np.int64)
-    hood = Neighbourhood.of(objective.key, w, objective.kernel, counts, None if alone else objective.labels)
-    return _Trail(objective, w, ridge, hood, objective.labels, progress)
+    return _Trail(objective, w, ridge, neighbourhood(objective, w), progress)
 
 
 def _refine(trail: _Trail, ladder: list[int], rows: Array) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.bandwidth.rules import counts_repetitions
+from regard.bandwidth.rules import checked_groups, counts_repetitions
 
 Array = NDArray[Any]
 
@@ -36,9 +36,7 @@ def distinct(key: Array, value: Array, weight: Array | None, groups: Any = None)
     [1, 2]
     """
     if groups is not None or (weight is not None and not counts_repetitions(weight)):
-        labels = None if groups is None else np.asarray(groups)
-        if labels is not None and labels.shape != (len(key),):
-            raise ValueError(f"groups must have one entry per row of X, shape ({len(key)},), got shape {labels.shape}")
+        labels = None if groups is None else checked_groups(groups, len(key))
         seen = np.ones(len(key), bool) if weight is None else weight > 0
         place = np.where(seen, np.cumsum(seen) - 1, -1)
         left = [None if part is None else part[seen] for part in (weight, labels)]

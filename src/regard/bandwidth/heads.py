@@ -24,6 +24,7 @@ from regard.bandwidth.objective import Objective
 from regard.bandwidth.scaling import Scaling
 from regard.bandwidth.search import RIDGES, sharpest
 from regard.bandwidth.shapes import Shape, spreads
+from regard.bandwidth.walks import Point
 
 Array = NDArray[Any]
 
@@ -91,29 +92,12 @@ class HeadTrail:
     planned: float = 1.0  # rows looked at by all iterations of all walks, if none ends early
     path: list[float] = field(default_factory=list)
     before: float = 0.0  # of it, in walks that are over
-    rows: int = 0  # looked at by the walk that is not
-    spent: int = 0  # its evaluations
 
-    def begin(self, rows: int) -> None:
-        self.rows, self.spent = rows, 0
-
-    def add(self, value: float, steps: int) -> None:
+    def add(self, value: float, rows: float) -> None:
+        """One more evaluation, of a descent that has evaluated so many rows."""
         self.path.append(value)
-        self.spent += 1
         if self.progress is not None:
-            done = (self.before + self.rows * min(self.spent, steps)) / self.planned
-            self.progress(len(self.path), value, min(done, 1.0))
-
-    def end(self, steps: int) -> None:
-        self.before += self.rows * steps
-
-
-class Place(NamedTuple):
-    """Where a walk ended."""
-
-    value: float
-    parameters: Array
-    ridge: float
+            self.progress(len(self.path), value, min((self.before + rows) / self.planned, 1.0))
 
 
 def learn_heads(X: Array, y: Array, *, seed: int = 0, progress: Progress | None = None, **options: Any) -> Heads:
@@ -131,10 +115,9 @@ def learn_heads(X: Array, y: Array, *, seed: int = 0, progress: Progress | None 
         for t, metrics in SCALINGS:
             share = np.full(X.shape[1], t)
             objective = replace(first, key=scaling(first.key, share))
-            for shape, place in _walks(objective, metrics, seed, trail):
-                w = shape.w(place.parameters)
-                answers.append(first.loss.from_units_of_y(objective(w, place.ridge).answer))
-                heads.append(LearnedHead(0.0, share, w, place.ridge))
+            for end in _walks(objective, metrics, seed, trail):
+                answers.append(first.loss.from_units_of_y(objective(end.w, end.ridge).answer))
+                heads.append(LearnedHead(0.0, share, end.w, end.ridge))
     except KeyboardInterrupt:
         if not heads:
             raise
@@ -173,7 +156,7 @@ def _planned(objective: Objective) -> float:
     )
 
 
-def _walks(objective: Objective, metrics: tuple[str, ...], seed: int, trail: HeadTrail) -> list[tuple[Shape, Place]]:
+def _walks(objective: Objective, metrics: tuple[str, ...], seed: int, trail: HeadTrail) -> list[Point]:
     """The best w per feature, and the best full matrix from there, as far as ``metrics`` asks for them."""
     n = len(objective.rows)
     rng = np.random.default_rng(seed)
@@ -183,19 +166,19 @@ def _walks(objective: Objective, metrics: tuple[str, ...], seed: int, trail: Hea
         few, some, most = (rough.looking_at(np.sort(order[:size])) for size in (FEW, SOME, MOST))
     shape = Shape.of("feature", spreads(objective.key, objective.counts))
     if not shape.size:
-        return [(shape, Place(0.0, np.zeros(0), RIDGES[1]))]
+        return [Point(0.0, shape, np.zeros(0), RIDGES[1])]
     walk = partial(walk_head, trail=trail, gain=LITTLE if n <= SOME else ENOUGH)
     starts = [walk(few, shape, shape.start(level), ridge, FEW_STEPS) for level, ridge in STARTS]
-    best = min(starts, key=lambda place: place.value)
+    best = min(starts, key=lambda end: end.value)
     walked = walk(some, shape, best.parameters, best.ridge, STEPS)
     carried = _carries_full(objective, shape.size)
-    found = [(shape, walked)] if not carried or "feature" in metrics else []
+    found = [walked] if not carried or "feature" in metrics else []
     if carried and "full" in metrics:
         full, parameters = shape.turned(walked.parameters)
-        found.append((full, walk(some, full, parameters, walked.ridge, FULL_STEPS)))
+        found.append(walk(some, full, parameters, walked.ridge, FULL_STEPS))
     if n <= SOME:
         return found
-    return [(shape, walk(most, shape, place.parameters, place.ridge, LAST_STEPS)) for shape, place in found]
+    return [walk(most, end.shape, end.parameters, end.ridge, LAST_STEPS) for end in found]
 
 
 def _carries_full(objective: Objective, width: int) -> bool:
@@ -205,16 +188,16 @@ def _carries_full(objective: Objective, width: int) -> bool:
 
 def walk_head(
     objective: Objective, shape: Shape, start: Array, ridge: float, steps: int, trail: HeadTrail, gain: float
-) -> Place:
+) -> Point:
     """Down the logarithm of the criterion, with a price on turning, until a step brings less than ``gain``."""
-    price = TURN_PRICE / len(objective.rows)
-    turns = slice(int(shape.active.sum()), shape.size)
-    learned = objective.degree > 0
+    turns = slice(shape.count, shape.size)
+    learned, rows, begun = objective.degree > 0, len(objective.rows), len(trail.path)
+    price = TURN_PRICE / rows
 
     def at(x: Array) -> tuple[float, Array]:
         parameters = x[: shape.size]
         found = objective(shape.w(parameters), float(np.exp(x[-1])) if learned else 0.0, gradient=True)
-        trail.add(objective.in_units_of_y(found.value), steps)
+        trail.add(objective.in_units_of_y(found.value), rows * min(len(trail.path) - begun + 1, steps))
         assert found.w is not None
         # What is learned to perfection may be rounded to less than nothing.
         level = max(found.value, 0.0) + FINEST
@@ -227,7 +210,6 @@ def walk_head(
     bounds = shape.bounds(sharpest(objective)) + [tuple(np.log(RIDGES))] * learned
     x = np.r_[start, np.log(ridge)] if learned else start
     options = {"maxiter": steps, "maxcor": 20, "ftol": gain}
-    trail.begin(len(objective.rows))
     found = minimize(at, x, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    trail.end(steps)
-    return Place(float(found.fun), found.x[: shape.size], float(np.exp(found.x[-1])) if learned else 0.0)
+    trail.before += rows * steps
+    return Point(float(found.fun), shape, found.x[: shape.size], float(np.exp(found.x[-1])) if learned else 0.0)

@@ -88,6 +88,12 @@ def batch(n: int, rng: np.random.Generator, size: int) -> Array:
     return np.sort(rng.choice(n, min(size, n), replace=False))
 
 
+def sharpened(w: Array, growth: float) -> Array:
+    """The w of a subsample for ``growth`` times as many rows: bandwidths shrink like n^(−1/(d + 4))."""
+    dimensions = max(1, int(np.linalg.matrix_rank(w)) if w.ndim == 2 else int(np.count_nonzero(w)))
+    return np.asarray(w * growth ** (1.0 / (dimensions + 4)))
+
+
 def joined_bags(bags: list[Search], growth: float) -> Search:
     """One search that stands for all: w averaged as logarithms and sharpened for ``growth`` times as many rows.
 
@@ -101,9 +107,8 @@ def joined_bags(bags: list[Search], growth: float) -> Search:
         seen = ws > 0.0
         logs = np.log(np.where(seen, ws, 1.0)).sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
         w = np.where(2 * seen.sum(axis=0) > len(bags), np.exp(logs), 0.0)
-    dimensions = max(1, np.linalg.matrix_rank(w) if w.ndim == 2 else int(np.count_nonzero(w)))
     return best._replace(
-        w=np.asarray(w * growth ** (1.0 / (dimensions + 4))),
+        w=sharpened(w, growth),
         ridge=float(np.exp(np.mean([np.log(max(bag.ridge, 1e-300)) for bag in bags]))) if best.ridge else 0.0,
         evaluations=sum(bag.evaluations for bag in bags),
         path=np.concatenate([bag.path for bag in bags]),

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from regard.bandwidth.losses import AbsoluteError, LogLoss, Loss, SquaredError
-from regard.bandwidth.rules import checked_kernel, checked_weight, counts_repetitions
+from regard.bandwidth.rules import checked_groups, checked_kernel, checked_weight, counts_repetitions
 from regard.bandwidth.shapes import spreads
 from regard.core.bounds import checked_range
 from regard.core.lines import check_spans
@@ -111,7 +111,9 @@ class Objective:
         if classes is not None:
             _check_classes(target, classes)
         weight = checked_weight(sample_weight, len(key))
-        labels = np.arange(len(key)) if groups is None else _group_labels(groups, len(key))
+        labels = np.arange(len(key))
+        if groups is not None:
+            labels = np.unique(checked_groups(groups, len(key)), return_inverse=True)[1]
         if weight is not None:
             kept = weight > 0
             key, target, labels, weight = key[kept], target[kept], labels[kept], weight[kept]
@@ -397,13 +399,6 @@ def _check_classes(labels: Array, classes: int) -> None:
         raise ValueError(
             f"with classes={classes}, y must lie in 0 … {classes - 1}, got {labels.min()} to {labels.max()}"
         )
-
-
-def _group_labels(groups: ArrayLike, n: int) -> Array:
-    labels = np.asarray(groups)
-    if labels.shape != (n,):
-        raise ValueError(f"groups must have one entry per row of X, shape ({n},), got shape {labels.shape}")
-    return np.unique(labels, return_inverse=True)[1]
 
 
 def _require_others(labels: Array, repeated: Array | None, criterion: str) -> None:

@@ -26,8 +26,6 @@ from regard.core.scores import KERNELS
 
 Array = NDArray[Any]
 
-__all__ = ["RULES", "checked_kernel", "checked_weight", "counted_rows", "counts_repetitions", "scott", "silverman"]
-
 
 def scott(X: ArrayLike, *, kernel: str = "gaussian", sample_weight: ArrayLike | None = None) -> Array:
     """Scott's bandwidth (d,), inf for a feature that does not vary.
@@ -100,6 +98,14 @@ def checked_weight(sample_weight: Any, rows: int, *, all_zero: bool = False) -> 
     if not (all_zero or weight.any()):
         raise ValueError("sample_weight is zero for every row: nobody is left to attend to")
     return np.array(weight)
+
+
+def checked_groups(groups: Any, rows: int) -> Array:
+    """Names of groups (rows,), or a ValueError."""
+    names = np.asarray(groups)
+    if names.shape != (rows,):
+        raise ValueError(f"groups must have one entry per row of X, shape ({rows},), got shape {names.shape}")
+    return names
 
 
 def counts_repetitions(weight: Array) -> bool:

@@ -42,8 +42,12 @@ class Shape:
     @property
     def size(self) -> int:
         """Number of parameters."""
-        count = int(self.active.sum())
-        return {"scalar": min(count, 1), "feature": count, "full": count**2}[self.metric]
+        return {"scalar": min(self.count, 1), "feature": self.count, "full": self.count**2}[self.metric]
+
+    @property
+    def count(self) -> int:
+        """Number of features that have parameters."""
+        return int(self.active.sum())
 
     def w(self, parameters: Array) -> Array:
         """w in the units of X: (), (d,) or (d, r)."""
@@ -54,16 +58,14 @@ class Shape:
             scale = np.zeros(len(inverse))
             scale[self.active] = np.exp(parameters)
             return np.asarray(scale * inverse)
-        count = int(self.active.sum())
-        full = np.zeros((len(inverse), count))
-        full[self.active] = np.exp(parameters[:count])[:, None] * self._turn(parameters)
+        full = np.zeros((len(inverse), self.count))
+        full[self.active] = np.exp(parameters[: self.count])[:, None] * self._turn(parameters)
         return np.asarray(full * inverse[:, None])
 
     def _turn(self, parameters: Array) -> Array:
         """I + N of a full matrix W = diag(w)(I + N), where N has no diagonal."""
-        count = int(self.active.sum())
-        turn = np.eye(count)
-        turn[~np.eye(count, dtype=bool)] = parameters[count:]
+        turn = np.eye(self.count)
+        turn[~np.eye(self.count, dtype=bool)] = parameters[self.count :]
         return turn
 
     def pull(self, parameters: Array, grad: Array) -> Array:
@@ -72,15 +74,14 @@ class Shape:
             return np.atleast_1d(grad * self.w(parameters))[: self.size]
         if self.metric == "feature":
             return np.asarray((grad * self.w(parameters))[self.active])
-        count = int(self.active.sum())
         scales = (grad * self.w(parameters)).sum(axis=1)[self.active]
-        turns = (grad / self.spread_or_one[:, None])[self.active] * np.exp(parameters[:count])[:, None]
-        return np.concatenate([scales, turns[~np.eye(count, dtype=bool)]])
+        spread = np.where(self.spread > 0.0, self.spread, 1.0)
+        turns = (grad / spread[:, None])[self.active] * np.exp(parameters[: self.count])[:, None]
+        return np.concatenate([scales, turns[~np.eye(self.count, dtype=bool)]])
 
     def start(self, level: float) -> Array:
         """Parameters with the same w·spread = ``level`` in every feature."""
-        count = int(self.active.sum())
-        scales = np.full(min(self.size, count), np.log(level))
+        scales = np.full(min(self.size, self.count), np.log(level))
         return np.concatenate([scales, np.zeros(self.size - len(scales))])
 
     def parameters(self, w: Array) -> Array:
@@ -100,12 +101,8 @@ class Shape:
 
     def bounds(self, sharpest: float) -> list[tuple[float, float]]:
         """Lowest and highest parameters."""
-        scales = [(float(np.log(WIDEST)), float(np.log(sharpest)))] * min(self.size, int(self.active.sum()))
+        scales = [(float(np.log(WIDEST)), float(np.log(sharpest)))] * min(self.size, self.count)
         return scales + [(-MOST_TURN, MOST_TURN)] * (self.size - len(scales))
-
-    @property
-    def spread_or_one(self) -> Array:
-        return np.where(self.spread > 0.0, self.spread, 1.0)
 
     @property
     def _common(self) -> float:

@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.bandwidth import Width
+from regard.core.bounds import Bounds
 
 Array = NDArray[Any]
 
 
-def powers_of_two(key: Array, *, common: bool) -> Array:
+def powers_of_two(ends: Bounds, *, common: bool) -> Array:
     """Exponents (d,) of the powers of two next to each feature's range, one for all if ``common``."""
-    half = np.ptp(key.astype(np.float64) / 2.0, axis=0)
+    half = ends.high / 2.0 - ends.low / 2.0
     half = np.full(len(half), half.max(initial=0.0)) if common else half
     return np.asarray(np.where(half > 0.0, np.frexp(half)[1], 0))
 
@@ -25,17 +26,13 @@ def powers_of_two(key: Array, *, common: bool) -> Array:
 def unscaled(width: Width, power: Array) -> Width:
     """What was learned in units of powers of two, in the units of X."""
     assert width.search is not None
-    with np.errstate(over="ignore", divide="ignore"):
+    with np.errstate(over="ignore"):
         w = shrunk(width.search.w, power)
         if not np.isfinite(w).all():
             raise ValueError("features of X vary so little that 1/bandwidth is no finite number; rescale X")
         shape = (len(width.search.places), *w.shape)
         places = np.stack([shrunk(place, power).ravel() for place in width.search.places.reshape(shape)])
-        bandwidth = None if w.ndim == 2 else 1.0 / w
-    search = width.search._replace(w=w, places=places)
-    if w.ndim:
-        return Width(bandwidth, w, width.ridge, search)
-    return Width(float(1.0 / w) if w else np.inf, float(w), width.ridge, search)
+    return Width.of(w, width.ridge, width.search._replace(w=w, places=places))
 
 
 def shrunk(w: Any, power: Array) -> Array:

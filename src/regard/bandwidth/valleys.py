@@ -64,7 +64,7 @@ def valleys(trail: Trail, shape: Shape, seed: int = 0) -> tuple[list[float], boo
         some = objective.looking_at(
             np.sort(np.random.default_rng(seed).choice(len(objective.rows), SCAN_ROWS, replace=False))
         )
-    width = max(int(shape.active.sum()), 1)
+    width = max(shape.count, 1)
     top = min(10.0 * objective.size ** (1.0 / width), sharpest(objective))
     step = _scan_step(trail, shape, many)
     levels = np.geomspace(WIDE, top, int(np.ceil(np.log(top / WIDE) / np.log(step))) + 1)

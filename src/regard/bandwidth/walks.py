@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -147,14 +148,9 @@ def by_gradient(
     return found.x, float(found.fun)
 
 
-def along_jumps(at: _At, x: Array, bounds: list[tuple[float, float]]) -> tuple[Array, float]:
-    """L-BFGS, but not for ever."""
-    return by_gradient(at, x, bounds, ALONG_JUMPS)
-
-
-def briefly(at: _At, x: Array, bounds: list[tuple[float, float]]) -> tuple[Array, float]:
-    """A few steps of L-BFGS."""
-    return by_gradient(at, x, bounds, SHORT)
+# L-BFGS, but not for ever; and a few steps of it.
+along_jumps: Walk = partial(by_gradient, options=ALONG_JUMPS)
+briefly: Walk = partial(by_gradient, options=SHORT)
 
 
 def closely(trail: Trail, gain: float) -> Walk:
@@ -194,11 +190,6 @@ def by_secants(at: _At, x: Array, bounds: list[tuple[float, float]], gain: float
     return np.array([best]), least
 
 
-def by_short_steps(at: _At, x: Array, bounds: list[tuple[float, float]]) -> tuple[Array, float]:
-    """The end of a walk where slopes do not tell of jumps."""
-    return by_steps(at, x, bounds, SHORT_STEP)
-
-
 def by_steps(at: _At, x: Array, bounds: list[tuple[float, float]], step: float = FIRST_STEP) -> tuple[Array, float]:
     """Along one parameter after another, with shorter and shorter steps, where there is no slope to follow."""
     low, high = np.array(bounds).T
@@ -217,3 +208,7 @@ def by_steps(at: _At, x: Array, bounds: list[tuple[float, float]], step: float =
                     break
         step = step if moved else 0.5 * step
     return x, value
+
+
+# The end of a walk where slopes do not tell of jumps.
+by_short_steps: Walk = partial(by_steps, step=SHORT_STEP)

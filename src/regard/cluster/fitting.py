@@ -18,9 +18,9 @@ from sklearn.base import clone
 
 from regard.bandwidth import CRITERIA, Width, learned, resolve
 from regard.bandwidth.losses import AbsoluteError, LogLoss, SquaredError
-from regard.bandwidth.units import unscaled
+from regard.bandwidth.units import powers_of_two, unscaled
 from regard.cluster.answers import ClusterRows
-from regard.cluster.learning import divided, learn_heads_on_cluster, learnable, objective_of, powers_of_two
+from regard.cluster.learning import divided, learn_heads_on_cluster, learnable, objective_of
 from regard.cluster.pooling import as_array
 from regard.cluster.rows import Block, Rows, examined, rows_of, together
 from regard.core.arrays import is_chunked
@@ -201,7 +201,7 @@ def _learn_width(model: Any, rows: Rows, ridge: float | None, progress: Any, opt
     """A bandwidth, by map and reduce."""
     if model.optimizer == "sgd":
         raise ValueError(f"optimizer='sgd' is the notes' recipe, on a cluster for at most {SMALL:,} rows; use 'lbfgs'")
-    power = powers_of_two(rows, common=model.metric == "scalar")
+    power = powers_of_two(rows.ends("key"), common=model.metric == "scalar")
     options |= {"kernel": model.kernel, "loss": getattr(model, "loss", "squared")}
     objective = objective_of(learnable(rows), partial(divided, power=power), **options)
     width = learned(objective, metric=model.metric, ridge=ridge, seed=model._seed(), progress=progress)

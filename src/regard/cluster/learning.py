@@ -39,7 +39,7 @@ from regard.bandwidth.heads import (
     walk_head,
 )
 from regard.bandwidth.losses import AbsoluteError, LogLoss, SquaredError, corner_of
-from regard.bandwidth.many import BAG, batch
+from regard.bandwidth.many import BAG, batch, sharpened
 from regard.bandwidth.objective import Evaluation, Objective
 from regard.bandwidth.shapes import Shape
 from regard.cluster.pooling import as_array
@@ -86,14 +86,6 @@ def _learnable(block: Block, unit: float | None, start: int) -> Block:
 def on_cluster(rows: Rows) -> Rows:
     """The same with blocks that stay in the workers' memory, examined."""
     return examined(replace(rows, blocks=tuple(persisted(rows.blocks))))[0]
-
-
-def powers_of_two(rows: Rows, *, common: bool) -> Array:
-    """As ``units.powers_of_two`` (d,), from the bounds of examined rows."""
-    low, high = rows.ends("key")
-    half = high / 2.0 - low / 2.0
-    half = np.full(len(half), half.max(initial=0.0)) if common else half
-    return np.asarray(np.where(half > 0.0, np.frexp(half)[1], 0))
 
 
 def divided(key: Array, power: Array) -> Array:
@@ -395,16 +387,14 @@ def learn_heads_on_cluster(
 
 def _moved(some: ClusterObjective, head: LearnedHead, growth: float, trail: HeadTrail) -> LearnedHead:
     """A head of a subsample at its place among ``growth`` times as many rows."""
-    w = head.w
-    rank = max(1, int(np.linalg.matrix_rank(w)) if w.ndim == 2 else int(np.count_nonzero(w)))
-    w = w * growth ** (1.0 / (rank + 4))
+    w = sharpened(head.w, growth)
     shape = Shape.of("full" if w.ndim == 2 else "feature", some.spread)
-    shape = shape.without(w == 0.0 if w.ndim == 1 else ~w.any(axis=1))
+    shape = shape.without(np.asarray(~w.reshape(len(w), -1).any(axis=1)))
     if not shape.size:
         return head._replace(w=w)
     with small_matrices():
-        place = walk_head(some, shape, shape.parameters(w), max(head.ridge, 1e-6), LAST_STEPS, trail, ENOUGH)
-    return head._replace(w=shape.w(place.parameters), ridge=place.ridge if some.degree else head.ridge)
+        end = walk_head(some, shape, shape.parameters(w), max(head.ridge, 1e-6), LAST_STEPS, trail, ENOUGH)
+    return head._replace(w=end.w, ridge=end.ridge if some.degree else head.ridge)
 
 
 def _heads(block: Block, grouped: bool, options: dict[str, Any]) -> Heads:

@@ -15,7 +15,7 @@ from regard.cluster.rows import Block, Rows, examined, rows_of
 from regard.cluster.states import Look, pairs_in_reach, states
 from regard.core.arrays import is_chunked
 from regard.core.scores import Score
-from regard.engines import ENGINES
+from regard.engines import check_engine
 from regard.engines.tasks import compute, tasks_of
 from regard.pooling.folds import Fold
 
@@ -48,7 +48,7 @@ def prepared(
     """Check the arguments of ``pool`` and find out which pairs of blocks matter: one pass over all blocks."""
     if not isinstance(score, Score):
         raise TypeError(f"score must be a score of regard.scores such as Gaussian(w=1.0), got {score!r}")
-    local = local_engine(engine)
+    check_engine(engine)
     if exclude is not None and not (isinstance(exclude, tuple | list) and len(exclude) == 2):
         raise TypeError("exclude must be a pair (query_labels, key_labels)")
     labels = (None, None) if exclude is None else exclude
@@ -56,8 +56,10 @@ def prepared(
     keys = rows_of("key", key, value, sample_weight, labels[1])
     score.check(queries.width, keys.width)
     queries, keys = examined(queries, keys)
-    require_weight(keys)
-    look = Look(score, local, tol)
+    if keys.size and not any(fact.counted for fact in keys.facts):
+        raise ValueError("sample_weight is zero for every key: nobody is left to attend to")
+    # Of a pair of blocks dask itself is no engine.
+    look = Look(score, "auto" if engine == "dask" else engine, tol)
     near = pairs_in_reach(queries, keys, look, masked=mask is not None)
     masks = None if mask is None else _masks(mask, queries, keys)
     return Chunked(queries, keys, look, near, masks, is_chunked(query))
@@ -99,19 +101,6 @@ def as_array(parts: Sequence[Any], lengths: Sequence[int], shape: tuple[int, ...
 
     blocks = [da.from_delayed(part, (length, *shape), dtype=dtype) for part, length in zip(parts, lengths, strict=True)]
     return da.concatenate(blocks, axis=0)
-
-
-def local_engine(engine: str) -> str:
-    """The engine of every pair of blocks; ``engine`` "dask" leaves it open."""
-    if engine not in ("auto", *ENGINES):
-        raise ValueError(f"engine must be one of {', '.join(['auto', *ENGINES])}, got {engine!r}")
-    return "auto" if engine == "dask" else engine
-
-
-def require_weight(keys: Rows) -> None:
-    """Raise ValueError where every row was deleted by its weight."""
-    if keys.size and not any(fact.counted for fact in keys.facts):
-        raise ValueError("sample_weight is zero for every key: nobody is left to attend to")
 
 
 def _masks(mask: Any, queries: Rows, keys: Rows) -> Callable[[int, int], Any]:

@@ -10,7 +10,7 @@ Each engine is a module with the same verbs over a ``Problem``:
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Protocol
+from typing import Any, Protocol
 
 from regard.core.arrays import Array
 from regard.core.plan import Step
@@ -39,8 +39,12 @@ class Engine(Protocol):
     def weights(self, problem: Problem, step: Step) -> tuple[Array, Array | None]: ...
 
 
+def check_engine(name: Any) -> None:
+    """Raise ValueError if this is neither "auto" nor the name of an engine."""
+    if name not in ("auto", *ENGINES):
+        raise ValueError(f"engine must be one of {', '.join(['auto', *ENGINES])}, got {name!r}")
+
+
 def load(name: str) -> Engine:
     """The engine module of that name, imported only now."""
-    if name not in ENGINES:
-        raise ValueError(f"engine must be one of {', '.join(['auto', *ENGINES])}, got {name!r}")
     return import_module(ENGINES[name])  # type: ignore[return-value]

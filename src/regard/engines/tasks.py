@@ -83,22 +83,23 @@ def compute(tasks: Sequence[Any]) -> list[Any]:
 
     Raises what a task raises, or ClusterError. Whatever is raised, Ctrl-C included, tasks not yet begun are cancelled.
     """
-    dask = require_dask()
-    client = _client(tasks)
+    dask, client = require_dask(), _client(tasks)
+    with _large_graphs():
+        return list(dask.compute(*tasks)) if client is None else _computed(client, list(tasks))
+
+
+@contextmanager
+def _large_graphs() -> Iterator[None]:
+    """Arrays given by value are meant to travel with the graph: so they can always be made again."""
     with warnings.catch_warnings():
-        # Arrays given by value are meant to travel with the graph: so they can always be made again.
         warnings.filterwarnings("ignore", message="Sending large graph")
-        if client is None:
-            return list(dask.compute(*tasks))
-        return _computed(client, list(tasks))
+        yield
 
 
 def persisted(tasks: Sequence[Any]) -> list[Any]:
     """The same tasks with their results kept where they are computed; lost ones are computed again."""
-    dask = require_dask()
-    client = _client(tasks)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sending large graph")
+    dask, client = require_dask(), _client(tasks)
+    with _large_graphs():
         made = list(dask.persist(*tasks))
     if client is not None:
         _persisted.get([]).append((client, made))

@@ -14,7 +14,7 @@ from regard.bandwidth.rules import checked_kernel
 from regard.bandwidth.shapes import METRICS
 from regard.core.scores import KERNELS
 from regard.data.columns import NUMBER
-from regard.engines import ENGINES
+from regard.engines import check_engine
 from regard.model.smoother import torch_part
 
 MISSING = ("refuse", "ignore")
@@ -47,9 +47,8 @@ def between(low: float, high: float) -> Callable[[str, Any], None]:
     return check
 
 
-def _engine(name: str, given: Any) -> None:
-    if given not in ("auto", *ENGINES):
-        raise ValueError(f"{name} must be one of {', '.join(['auto', *ENGINES])}, got {given!r}")
+def _engine(_: str, given: Any) -> None:
+    check_engine(given)
 
 
 def _device(name: str, given: Any) -> None:

@@ -12,6 +12,7 @@ from regard.bandwidth.adaptive import learn_neighbours
 from regard.bandwidth.distinct import distinct, spread_out
 from regard.bandwidth.units import powers_of_two, shrunk, unscaled
 from regard.core.arrays import Array
+from regard.core.bounds import bounds_of
 from regard.core.lines import check_spans
 from regard.core.scores import RADIAL
 from regard.data.columns import Coding
@@ -110,7 +111,7 @@ def _learned(model: Any, key: Array, value: Array, weight: Array | None, groups:
     }
     # By powers of two, so that no feature is too large or too small to be squared, and nothing is rounded. The notes'
     # steps are in the units of X.
-    power = powers_of_two(key, common=model.metric == "scalar") * (model.optimizer != "sgd")
+    power = powers_of_two(bounds_of(key), common=model.metric == "scalar") * (model.optimizer != "sgd")
     if coding is not None:
         _check_learnable(model)
         options |= {"coding": coding, "leaning": np.asarray(coding.numbers)}
@@ -139,7 +140,7 @@ def _learned(model: Any, key: Array, value: Array, weight: Array | None, groups:
     left_out = objective if criterion == "loo" else Objective.of(scaled, value, **options)
     if bandwidth == "adaptive":
         model.neighbours_, model.search_ = found.neighbours, found._replace(w=shrunk(found.w, power))
-        width = _width_of(model.search_.w)
+        width = Width.of(model.search_.w)
     else:
         assert width.search is not None
         found = width.search if left_out is objective else left_out(width.w, width.ridge)
@@ -149,13 +150,6 @@ def _learned(model: Any, key: Array, value: Array, weight: Array | None, groups:
     model.loo_predictions_ = answers[:, 0] if single else answers
     model.loo_score_ = left_out.score(found.answer)
     return width
-
-
-def _width_of(w: Array) -> Width:
-    """Both views of a w."""
-    with np.errstate(divide="ignore"):
-        bandwidth = None if w.ndim == 2 else 1.0 / w
-    return Width(bandwidth if w.ndim else float(1.0 / w) if w else np.inf, w if w.ndim else float(w))
 
 
 def _check_learnable(model: Any) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
-from regard.bandwidth.adaptive import Neighbourhood, groups_of
+from regard.bandwidth.adaptive import evaluated, neighbourhood
 from regard.bandwidth.distinct import Distinct, distinct, spread_out
 from regard.bandwidth.heads import FINEST, TURN_PRICE
 from regard.bandwidth.many import ANSWERED, BAGGED, BATCHED, EXACT, QUICK
@@ -171,14 +171,9 @@ def left_out_answers(heads: Sequence[HeadObjective], rows: Array | None = None) 
 def adaptive_answers(one: HeadObjective) -> Array:
     """The same of a head whose bandwidth is a row's distance to its ``neighbours``-th other row."""
     head, objective = one
-    w, neighbours = head.w, head.neighbours
-    assert neighbours is not None
-    counts = None if objective.repeated is None else objective.counts.astype(np.int64)
-    hood = Neighbourhood.of(objective.key, w, objective.kernel, counts)
-    answer = np.empty((len(objective.key), objective.loss.columns.shape[1]))
-    for reach, rows in groups_of(hood.widths(objective.key, w, neighbours, objective.labels)):
-        answer[rows] = objective.looking_at(rows)(w / reach, head.ridge).answer
-    return answer
+    assert head.neighbours is not None
+    hood, rows = neighbourhood(objective, head.w), np.arange(len(objective.key))
+    return evaluated(objective, hood, head.w, head.ridge, head.neighbours, rows)[0].answer
 
 
 def rows_to_answer(heads: Sequence[HeadObjective], seed: int = 0) -> Array:

@@ -20,7 +20,7 @@ from math import inf
 from regard.core.plan import Step
 from regard.core.problem import Sketch, moment_count
 from regard.core.scores import Nearest, Radial, Score
-from regard.engines import ENGINES
+from regard.engines import check_engine
 from regard.engines.costs import Candidate, candidates, order_cost, tiled_cost
 
 # Up to here one numpy pass takes about a millisecond, and its gradient two.
@@ -98,13 +98,8 @@ def in_words(seconds: float) -> str:
 
 def plan(sketch: Sketch, engine: str = "auto", threads: int = 1) -> Plan:
     """Decide how to compute a problem of this shape."""
-    considered: tuple[Candidate, ...] = ()
-    if engine == "auto":
-        name, reason, considered = _choose(sketch)
-    elif engine in ENGINES:
-        name, reason = engine, "asked for by name"
-    else:
-        raise ValueError(f"engine must be one of {', '.join(['auto', *ENGINES])}, got {engine!r}")
+    check_engine(engine)
+    name, reason, considered = _choose(sketch) if engine == "auto" else (engine, "asked for by name", ())
     steps = [_step(sketch, name, sketch.score, threads, reason)]
     # A worker has a plan of its own, with its own limit.
     if can_overflow(sketch.score) and name != "dask":
