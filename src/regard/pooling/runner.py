@@ -85,7 +85,7 @@ def run_moments(problem: Problem, engine: str | Prepared) -> Ran:
     """Moments by the plan for this problem, or by what is prepared for it; *cost* as the engine's."""
     queries = problem.query.shape[0]
     limit = np.zeros(queries, bool)
-    if not isinstance(engine, str):
+    if isinstance(engine, Prepared):
         return Ran(engine.moments(_w_of(problem)).partial, limit)
     first, *others = plan(problem.sketch(), engine, available_threads()).steps
     if not queries or not problem.key.shape[0]:
@@ -110,7 +110,7 @@ def run_pullback(
     problem: Problem, engine: str | Prepared, partial: Partial, adjoint: Adjoint, want: frozenset[str]
 ) -> Gradients:
     """Gradients through the scores by the plan's first step; ``partial`` is what ``run_moments`` returned."""
-    if not isinstance(engine, str):
+    if isinstance(engine, Prepared):
         return Gradients(w=engine.pullback(_w_of(problem), partial, adjoint))
     step = plan(problem.sketch(), engine, available_threads()).steps[0]
     if step.engine == "dask" and len(problem.query):

@@ -12,7 +12,6 @@ are is used, if any, is decided once before a search, by ``pooling.runner.prepar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -29,12 +28,13 @@ LEAST_MASS = 1e-280
 MOST = 1 << 19
 
 
-class Prepared(Protocol):
+class Prepared:
     """A problem of Q queries and d features, ready for any w it holds."""
 
     def holds(self, w: Array) -> bool:
-        """Whether it can be used at this w."""
-        ...
+        """Whether w is one number or (d,), and no square of it overflows or vanishes."""
+        size = np.abs(w[w != 0.0])
+        return w.ndim < 2 and bool(((size > SMALLEST) & (size < LARGEST)).all())
 
     def moments(self, w: Array, *, slopes: bool = False) -> Outcome:
         """The state at w, and queries of so little mass that it should not be trusted for them.
@@ -43,17 +43,11 @@ class Prepared(Protocol):
         ``pullback`` needs beyond that. Lines have an engine's moments of degree 2, which are all that it needs.
         *Cost*: O(Q·K·d), of lines O(Q·K·d²).
         """
-        ...
+        raise NotImplementedError
 
     def pullback(self, w: Array, partial: Partial, adjoint: Adjoint) -> Array:
         """Gradient of w, shaped as w; ``partial`` is what ``moments`` returned, or, of lines, merged with more."""
-        ...
-
-
-def safe_to_square(w: Array) -> bool:
-    """Whether w is one number or (d,), and no square of it overflows or vanishes."""
-    size = np.abs(w[w != 0.0])
-    return w.ndim < 2 and bool(((size > SMALLEST) & (size < LARGEST)).all())
+        raise NotImplementedError
 
 
 def shaped_as(w: Array, by_square: Array) -> Array:
@@ -62,7 +56,7 @@ def shaped_as(w: Array, by_square: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class FewMeans:
+class FewMeans(Prepared):
     """Means by the squares of all differences; make it by ``few_means``."""
 
     squares: Array  # (Q, K, d)  δ²
@@ -70,9 +64,6 @@ class FewMeans:
     bias: Array  # (Q, K)  log weights; −inf where a key may not be attended to
     staying: Array  # (Q,)  mass at the query's own place, of its own value
     least_mass: float
-
-    def holds(self, w: Array) -> bool:
-        return safe_to_square(w)
 
     def moments(self, w: Array, *, slopes: bool = False) -> Outcome:
         by = np.broadcast_to(-0.5 * np.asarray(w) ** 2, self.squares.shape[2])
@@ -112,7 +103,7 @@ def few_means(problem: Problem, own: Array, staying: Array | None) -> FewMeans |
 
 
 @dataclass(frozen=True, eq=False)
-class FewLines:
+class FewLines(Prepared):
     """Moments of degree 2 by all that is averaged; make it by ``few_lines``."""
 
     places: Array  # (Q, K, 1 + d)  (1, δ)
@@ -120,9 +111,6 @@ class FewLines:
     squares: Array  # (Q·K, d)  δ²
     bias: Array  # (Q, K)  log weights; −inf where a key may not be attended to
     columns: Array  # (K, P)
-
-    def holds(self, w: Array) -> bool:
-        return safe_to_square(w)
 
     def moments(self, w: Array, *, slopes: bool = False) -> Outcome:  # noqa: ARG002
         score = self._score(w)

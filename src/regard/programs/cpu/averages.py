@@ -46,13 +46,19 @@ def weight_blocks(pairs, start, stop, tile_keys, peak, mass, out):
     for b in range(start, stop):
         for j0 in range(0, keys, tile_keys):
             n = min(tile_keys, keys - j0)
-            fill(pairs, b, j0, n, tile)
-            if not pairs.direct:
-                lower(pairs, tile, j0, n, peak[b])
+            weights(pairs, b, j0, n, peak[b], tile)
             for i in range(min(lanes, pairs.rows - b * lanes)):
                 share = 1.0 / mass[b, i] if mass[b, i] > 0.0 else 0.0
                 for j in range(n):
                     out[b * lanes + i, j0 + j] = tile[j, i] * share
+
+
+@program
+def weights(pairs, b, j0, n, peak, tile):
+    """tile[:n] = weights of one block of queries and the keys from j0 on, relative to a peak."""
+    fill(pairs, b, j0, n, tile)
+    if not pairs.direct:
+        lower(pairs, tile, j0, n, peak)
 
 
 @program
