@@ -61,6 +61,7 @@ def run_at_once(query: Any, key: Any, value: Any, score: Any, tol: Any) -> tuple
         step = _step_at_once(query.shape[0], key.shape[0], width, dtype)
         if step is None:
             return None
+        # It comes with numba, which small problems do without.
         from regard.engines.cpu.at_once import averages
 
         found = averages(query, key, value, score, step)
@@ -157,6 +158,7 @@ def prepare(problem: Problem, engine: str, own: Array, staying: Array | None = N
         step = plan(sketch, "tiled", available_threads()).steps[0]
     if step.engine != "tiled":
         return None
+    # It comes with numba and scipy, which small problems do without.
     from regard.engines.cpu.prepared_tiles import tiled_means
 
     return tiled_means(problem, own, staying, step)
