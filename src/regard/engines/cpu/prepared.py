@@ -73,14 +73,15 @@ class FewMeans(Prepared):
         peak = np.where((self.staying > 0.0) | np.isneginf(peak), 0.0, peak)
         e, unit = np.exp(score - peak[:, None]), np.exp(peak)
         mass, error = e.sum(axis=1), (e * self.gain).sum(axis=1)
-        sums = [(unit * error)[:, None]]
+        sums = np.empty((len(mass), 1 + slopes * len(by)))
+        sums[:, 0] = unit * error
         if slopes:
             total = mass + self.staying
             mean = error / np.where(total > 0.0, total, 1.0)
             gains = ((e * (self.gain - mean[:, None]))[:, None] @ self.squares)[:, 0]
-            sums.append(unit[:, None] * gains)
+            sums[:, 1:] = unit[:, None] * gains
         total = unit * mass + self.staying
-        return Outcome(Partial(np.zeros(len(total)), total, np.concatenate(sums, axis=1)), total < self.least_mass)
+        return Outcome(Partial(np.zeros(len(total)), total, sums), total < self.least_mass)
 
     def pullback(self, w: Array, partial: Partial, adjoint: Adjoint) -> Array:
         return shaped_as(w, (adjoint.value[:, 0] / partial.mass) @ -partial.moments[:, 1:])
