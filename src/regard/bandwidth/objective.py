@@ -30,7 +30,7 @@ from regard.bandwidth.rules import checked_groups, checked_kernel, checked_weigh
 from regard.bandwidth.shapes import spreads
 from regard.core.bounds import checked_range
 from regard.core.lines import check_spans
-from regard.core.problem import Problem, build, matrix, mean_adjoint, moment_count, relative_weights
+from regard.core.problem import Adjoint, Problem, build, matrix, moment_count, relative_weights
 from regard.core.scores import RADIAL, Gaussian, Nearest, Radial
 from regard.core.state import Partial
 from regard.data.columns import Coding
@@ -278,8 +278,9 @@ class Objective:
         share = np.where(poor, 0.0, counts / counts.sum())
         value, slope, empty = float(share @ error**2), None, 0
         if gradient:
-            partial, by_error = partial._replace(mass=mass), (2.0 * share * error)[:, None]
-            slope = prepared.pullback(w, partial, mean_adjoint(partial, error[:, None], by_error))
+            by_error = (2.0 * share * error)[:, None]
+            adjoint = Adjoint(np.ones(by_error.shape), by_error, by_error * error[:, None])
+            slope = prepared.pullback(w, partial._replace(mass=mass), adjoint)
         answer = self.loss.in_units_of_y(answer)
         if poor.any():
             rest = self.looking_at(np.flatnonzero(poor))._pooled(w, 0.0, gradient)

@@ -79,7 +79,7 @@ def pull_scores(
     The peak of a limit is no score to compare with.
     """
     # What is prepared knows all queries, and gives those without mass no weight.
-    if not isinstance(engine, str) or not settled.any():
+    if isinstance(engine, Prepared) or not settled.any():
         return run_pullback(problem, engine, partial, adjoint, want)
     rows = np.flatnonzero(~settled)
     if not rows.size:
@@ -150,7 +150,7 @@ def _looked_at_again(local: Local) -> Local:
     """
     fit, problem = local.fit, local.problem
     engine = local.engine
-    if not problem.degree or engine == "fused" or not isinstance(engine, str) or not isinstance(fit.mean, np.ndarray):
+    if not problem.degree or engine == "fused" or isinstance(engine, Prepared) or not isinstance(fit.mean, np.ndarray):
         return local
     key, middle = problem.key, problem.key.mean(axis=0)
     variance = np.diagonal(fit.spread, axis1=1, axis2=2)

@@ -60,6 +60,7 @@ def run_at_once(query: Any, key: Any, value: Any, score: Any, tol: Any) -> tuple
         step = _step_at_once(query.shape[0], key.shape[0], width, dtype)
         if step is None:
             return None
+        # It comes with numba, which small problems do without.
         from regard.engines.cpu.at_once import averages
 
         found = averages(query, key, value, score, step)
@@ -84,7 +85,7 @@ def run_moments(problem: Problem, engine: str | Prepared) -> Ran:
     """Moments by the plan for this problem, or by what is prepared for it; *cost* as the engine's."""
     queries = problem.query.shape[0]
     limit = np.zeros(queries, bool)
-    if not isinstance(engine, str):
+    if isinstance(engine, Prepared):
         return Ran(engine.moments(_w_of(problem)).partial, limit)
     first, *others = plan(problem.sketch(), engine, available_threads()).steps
     if not queries or not problem.key.shape[0]:
@@ -109,7 +110,7 @@ def run_pullback(
     problem: Problem, engine: str | Prepared, partial: Partial, adjoint: Adjoint, want: frozenset[str]
 ) -> Gradients:
     """Gradients through the scores by the plan's first step; ``partial`` is what ``run_moments`` returned."""
-    if not isinstance(engine, str):
+    if isinstance(engine, Prepared):
         return Gradients(w=engine.pullback(_w_of(problem), partial, adjoint))
     step = plan(problem.sketch(), engine, available_threads()).steps[0]
     return engines.load(step.engine).pullback(problem, step, partial, adjoint, want)
@@ -152,6 +153,7 @@ def prepare(problem: Problem, engine: str, own: Array, staying: Array | None = N
         step = plan(sketch, "tiled", available_threads()).steps[0]
     if step.engine != "tiled":
         return None
+    # It comes with numba and scipy, which small problems do without.
     from regard.engines.cpu.prepared_tiles import tiled_means
 
     return tiled_means(problem, own, staying, step)

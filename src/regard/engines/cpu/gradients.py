@@ -70,12 +70,8 @@ def sums_over_queries(
             key_scale=none,
             mask=pairs.mask.T,
             bias=pairs.bias.T,
-            query_labels=packed(pairs.key_labels[:, None], lanes)[:, 0]
-            if pairs.key_labels.size
-            else pairs.query_labels,
-            key_labels=unpacked(pairs.query_labels[:, None], pairs.rows)[:, 0]
-            if pairs.key_labels.size
-            else pairs.key_labels,
+            query_labels=packed(pairs.key_labels[:, None], lanes)[:, 0],
+            key_labels=unpacked(pairs.query_labels[:, None], pairs.rows)[:, 0],
         )
     )
     # With the queries' peaks in the shift, the gap to exp's argument 0 is minus the key's own log weight.

@@ -46,8 +46,14 @@ class Line:
     threads: int
 
     def halves(self) -> tuple[Array, Array]:
-        """Ends of the sources on the left, and beginnings of those on the right; one at the target is on either."""
-        return halves(self.first, self.own)
+        """Ends of the sources on the left, and beginnings of those on the right; one at the target is on either.
+
+        Both rise along the targets, which the programs rely on.
+        """
+        if not (self.own >= 0).any():
+            return self.first, self.first
+        right = np.maximum.accumulate(np.where(self.own >= 0, self.own + 1, self.first))
+        return np.where(self.own >= 0, self.own, right), right
 
     def turned(self, s: Array, columns: Array) -> Line:
         """The same pairs with the roles exchanged."""
@@ -55,14 +61,6 @@ class Line:
         own[self.own[self.own >= 0]] = np.flatnonzero(self.own >= 0)
         lo, first, last, hi = _windows(self.q, self.x, self.reach, self.threads)
         return replace(self, x=self.q, s=s, columns=columns, q=self.x, own=own, lo=lo, first=first, last=last, hi=hi)
-
-
-def halves(first: Array, own: Array) -> tuple[Array, Array]:
-    """See ``Line.halves``: both rise along the targets, which the programs rely on."""
-    if not (own >= 0).any():
-        return first, first
-    right = np.maximum.accumulate(np.where(own >= 0, own + 1, first))
-    return np.where(own >= 0, own, right), right
 
 
 def _windows(x: Array, q: Array, reach: float, threads: int) -> tuple[Array, Array, Array, Array]:

@@ -270,22 +270,13 @@ def _split(problem: Problem, pairs: Pairs, step: Step, reach: Reach | None = Non
         rows, keys = job
         peak = np.full((rows.stop - rows.start, lanes), 0.0 if pairs.direct else -np.inf, dtype)
         sums = np.zeros((rows.stop - rows.start, size, 2, lanes))
-        part = pairs._replace(
-            rows=pairs.rows - rows.start * lanes,
-            queries=pairs.queries[rows],
-            height=None if pairs.height is None else pairs.height[rows],
-            scale=pairs.scale[rows],
-            query_labels=pairs.query_labels[rows],
-            mask=pairs.mask[rows.start * lanes :],
-            bias=pairs.bias[rows.start * lanes :],
-        )
 
         def add(near: Array) -> None:
-            where = 0, len(peak), keys.start, keys.stop, step.key_tile, near
+            where = rows.start, rows.stop, keys.start, keys.stop, step.key_tile, near
             if problem.rough and problem.degree == 2:
-                centred_blocks(part, columns, *where, peak, sums)
+                centred_blocks(pairs, columns, *where, peak, sums)
             else:
-                average_blocks(part, columns, problem.degree, *where, peak, sums)
+                average_blocks(pairs, columns, problem.degree, *where, peak, sums)
 
         if reach is None:
             add(EVERY_TILE)

@@ -12,7 +12,6 @@ are is used, if any, is decided once before a search, by ``pooling.runner.prepar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -29,12 +28,13 @@ LEAST_MASS = 1e-280
 MOST = 1 << 19
 
 
-class Prepared(Protocol):
+class Prepared:
     """A problem of Q queries and d features, ready for any w it holds."""
 
     def holds(self, w: Array) -> bool:
-        """Whether it can be used at this w."""
-        ...
+        """Whether w is one number or (d,), and no square of it overflows or vanishes."""
+        size = np.abs(w[w != 0.0])
+        return w.ndim < 2 and bool(((size > SMALLEST) & (size < LARGEST)).all())
 
     def moments(self, w: Array, *, slopes: bool = False) -> Outcome:
         """The state at w, and queries of so little mass that it should not be trusted for them.
@@ -43,17 +43,11 @@ class Prepared(Protocol):
         ``pullback`` needs beyond that. Lines have an engine's moments of degree 2, which are all that it needs.
         *Cost*: O(Q·K·d), of lines O(Q·K·d²).
         """
-        ...
+        raise NotImplementedError
 
     def pullback(self, w: Array, partial: Partial, adjoint: Adjoint) -> Array:
         """Gradient of w, shaped as w; ``partial`` is what ``moments`` returned, or, of lines, merged with more."""
-        ...
-
-
-def safe_to_square(w: Array) -> bool:
-    """Whether w is one number or (d,), and no square of it overflows or vanishes."""
-    size = np.abs(w[w != 0.0])
-    return w.ndim < 2 and bool(((size > SMALLEST) & (size < LARGEST)).all())
+        raise NotImplementedError
 
 
 def shaped_as(w: Array, by_square: Array) -> Array:
@@ -62,7 +56,7 @@ def shaped_as(w: Array, by_square: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class FewMeans:
+class FewMeans(Prepared):
     """Means by the squares of all differences; make it by ``few_means``."""
 
     squares: Array  # (Q, K, d)  δ²
@@ -70,9 +64,6 @@ class FewMeans:
     bias: Array  # (Q, K)  log weights; −inf where a key may not be attended to
     staying: Array  # (Q,)  mass at the query's own place, of its own value
     least_mass: float
-
-    def holds(self, w: Array) -> bool:
-        return safe_to_square(w)
 
     def moments(self, w: Array, *, slopes: bool = False) -> Outcome:
         by = np.broadcast_to(-0.5 * np.asarray(w) ** 2, self.squares.shape[2])
@@ -82,14 +73,15 @@ class FewMeans:
         peak = np.where((self.staying > 0.0) | np.isneginf(peak), 0.0, peak)
         e, unit = np.exp(score - peak[:, None]), np.exp(peak)
         mass, error = e.sum(axis=1), (e * self.gain).sum(axis=1)
-        sums = [(unit * error)[:, None]]
+        sums = np.empty((len(mass), 1 + slopes * len(by)))
+        sums[:, 0] = unit * error
         if slopes:
             total = mass + self.staying
             mean = error / np.where(total > 0.0, total, 1.0)
             gains = ((e * (self.gain - mean[:, None]))[:, None] @ self.squares)[:, 0]
-            sums.append(unit[:, None] * gains)
+            sums[:, 1:] = unit[:, None] * gains
         total = unit * mass + self.staying
-        return Outcome(Partial(np.zeros(len(total)), total, np.concatenate(sums, axis=1)), total < self.least_mass)
+        return Outcome(Partial(np.zeros(len(total)), total, sums), total < self.least_mass)
 
     def pullback(self, w: Array, partial: Partial, adjoint: Adjoint) -> Array:
         return shaped_as(w, (adjoint.value[:, 0] / partial.mass) @ -partial.moments[:, 1:])
@@ -112,7 +104,7 @@ def few_means(problem: Problem, own: Array, staying: Array | None) -> FewMeans |
 
 
 @dataclass(frozen=True, eq=False)
-class FewLines:
+class FewLines(Prepared):
     """Moments of degree 2 by all that is averaged; make it by ``few_lines``."""
 
     places: Array  # (Q, K, 1 + d)  (1, δ)
@@ -120,9 +112,6 @@ class FewLines:
     squares: Array  # (Q·K, d)  δ²
     bias: Array  # (Q, K)  log weights; −inf where a key may not be attended to
     columns: Array  # (K, P)
-
-    def holds(self, w: Array) -> bool:
-        return safe_to_square(w)
 
     def moments(self, w: Array, *, slopes: bool = False) -> Outcome:  # noqa: ARG002
         score = self._score(w)

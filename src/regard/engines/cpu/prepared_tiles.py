@@ -19,7 +19,7 @@ from regard.core.scores import Gaussian
 from regard.core.state import Partial
 from regard.engines.cpu.arranged import space_order
 from regard.engines.cpu.jobs import blocks, each
-from regard.engines.cpu.prepared import LARGEST, SMALLEST, safe_to_square, shaped_as
+from regard.engines.cpu.prepared import LARGEST, SMALLEST, Prepared, shaped_as
 from regard.engines.cpu.reach import Space, boxes_of
 from regard.engines.cpu.words import frozen, lane_labels, packed, unpacked
 from regard.programs.cpu.boxes import Boxes, tiles_in_reach
@@ -30,7 +30,7 @@ from regard.programs.cpu.slopes import WIDEST, gaussian_slopes
 
 
 @dataclass(frozen=True, eq=False)
-class TiledMeans:
+class TiledMeans(Prepared):
     """A ``Prepared`` problem of degree 0; make it by ``tiled_means``."""
 
     queries: Array  # (blocks, d, lanes)
@@ -47,9 +47,6 @@ class TiledMeans:
     order: Array  # (Q,)  the caller's numbers of the queries
     staying: Array | None  # (Q,)  mass at the query's own place, of its own value
     step: Step
-
-    def holds(self, w: Array) -> bool:
-        return safe_to_square(w)
 
     @property
     def least_mass(self) -> float:

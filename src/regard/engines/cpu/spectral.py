@@ -27,7 +27,7 @@ from regard.core.problem import Adjoint, Gradients, Outcome, Problem, moment_cou
 from regard.core.state import Partial, empty
 from regard.engines.costs import require
 from regard.engines.cpu import arranged, passes
-from regard.engines.cpu.charges import Values, own_keys, parted, values_of
+from regard.engines.cpu.charges import Own, Values, own_keys, parted, values_of
 from regard.engines.cpu.wave_gradients import Given, pulled
 from regard.engines.cpu.waves import Power, Waves, chosen, plus, powers, unit_power, waves_for
 from regard.engines.cpu.words import doubled, working
@@ -108,14 +108,20 @@ def _still_certain(problem: Problem, waves: Waves, values: Values, noise: float,
     own = own_keys(problem, waves, slice(None), values.weight)
     if own is not None:
         full[own.rows] += own.weight
-    error = noise + waves.slip * full
-    certain = waves.queries & (2.0 * error <= problem.tol * (mass - error))
+    return waves.queries & _certain(problem, waves, values, own, noise + waves.slip * full, mass, partial)
+
+
+def _certain(
+    problem: Problem, waves: Waves, values: Values, own: Own | None, error: Array, mass: Array, state: Partial
+) -> Array:
+    """Which queries (n,) are vouched for: of this mass relative to a peak of 0, and sums off by no more than this."""
+    certain = 2.0 * error <= problem.tol * (mass - error)
     if own is not None and own.several is not None:
         certain &= ~own.several
     if problem.degree == 2:
         at = np.flatnonzero(certain)
-        state = partial.moments[at] / partial.mass[at, None]
-        value, delta, value_delta, delta_delta = split_moments(state, problem.columns.shape[1], len(waves.w), 2)
+        means = state.moments[at] / state.mass[at, None]
+        value, delta, value_delta, delta_delta = split_moments(means, problem.columns.shape[1], len(waves.w), 2)
         assert delta is not None
         assert value_delta is not None
         A = np.ones((len(at), 1 + len(waves.w), 1 + len(waves.w)))
@@ -175,17 +181,8 @@ def summed(problem: Problem, waves: Waves, rows: Rows, threads: int) -> Summed:
         found[power] = np.hstack([found[power], both]) if pair else both
     mass = found[(0,) * r][:, 0]
     error = waves.error(total, loudness) + waves.slip * np.abs(full)
-    certain = 2.0 * error <= problem.tol * (mass - error)
-    if own is not None and own.several is not None:
-        certain &= ~own.several
-    if problem.degree == 2:
-        at = np.flatnonzero(certain)
-        corners = [(0,) * r, *(unit_power(r, a) for a in range(r))]
-        A = np.stack([np.stack([found[plus(p, q)][at, 0] for p in corners], axis=1) for q in corners], axis=2)
-        b = np.stack([found[p][at, 1:] for p in corners], axis=1)
-        share, loss = mass[at, None, None], error[at] / (mass[at] - error[at])
-        certain[at] = _lines_hold(A / share, b / share, loss, problem.tol)
-    return Summed(mass, _flat(problem, waves, values, found), error, certain)
+    state = Partial(np.zeros(len(mass)), mass, _flat(problem, waves, values, found))
+    return Summed(mass, state.moments, error, _certain(problem, waves, values, own, error, mass, state))
 
 
 def _flat(problem: Problem, waves: Waves, values: Values, found: dict[Power, Array]) -> Array:

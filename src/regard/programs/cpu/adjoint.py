@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from regard.programs.cpu.averages import lower
+from regard.programs.cpu.averages import weights
 from regard.programs.cpu.compiled import program
 from regard.programs.cpu.lanes import widest_lanes
-from regard.programs.cpu.pairs import ADDITIVE, DOT, GAUSSIAN, fill, slope, squares
+from regard.programs.cpu.pairs import ADDITIVE, DOT, GAUSSIAN, slope, squares
 from regard.programs.cpu.tiles import (
     add_affine,
     add_affine_of_keys,
@@ -44,7 +44,7 @@ def pull_queries(pairs, columns, left, value, right, plain, start, stop, tile_ke
         for block in range(start, stop):
             if near.size and not near[block - start, j0 // tile_keys]:
                 continue
-            _weights(pairs, block, j0, n, peak[block], tile)
+            weights(pairs, block, j0, n, peak[block], tile)
             _clear(a, n)
             add_affine(left[block], pairs.queries, block, pairs.keys, j0, n, a)
             expand(value[block], columns, j0, n, b)
@@ -75,7 +75,7 @@ def pull_keys(
         for block in range(start, stop):
             if near.size and not near[block - start, i0 // tile_keys]:
                 continue
-            _weights(pairs, block, i0, n, peak[block], tile)
+            weights(pairs, block, i0, n, peak[block], tile)
             multiply(tile, n, share, i0)
             _clear(a, n)
             add_affine_of_keys(left, pairs.queries, block, pairs.keys, i0, n, a)
@@ -88,13 +88,6 @@ def pull_keys(
             reduce(a, n, value, i0, grad_value[block])
             _times(tile, b, n)
             _pull_scores(pairs, block, i0, n, tile, a, unwanted, grad_key[block])
-
-
-@program
-def _weights(pairs, block, j0, n, peak, tile):
-    fill(pairs, block, j0, n, tile)
-    if not pairs.direct:
-        lower(pairs, tile, j0, n, peak)
 
 
 @program

@@ -19,8 +19,8 @@ from regard.programs.cpu.tiles import decays, lean, multiply, reduce, reduce_dif
 def average_blocks(pairs, columns, degree, start, stop, first, last, tile_keys, near, peak, sums):
     """Add to peak and sums what the keys first … last give to the blocks start … stop.
 
-    peak (blocks, lanes); sums (blocks, M, 2, lanes), where M goes on as in ``regard.core.problem``; columns (K, 1 + P),
-    the first of ones, for the mass; near (stop − start, tiles) says which tiles each block sees, all of them if empty.
+    peak (stop − start, lanes); sums (stop − start, M, 2, lanes), where M goes on as in ``regard.core.problem``; columns
+    (K, 1 + P), the first of ones, for the mass; near (stop − start, tiles): the tiles each block sees, all if empty.
     """
     tile = np.empty((tile_keys, peak.shape[1]), pairs.keys.dtype)
     spare = np.empty((tile_keys if degree > 0 else 0, peak.shape[1]), pairs.keys.dtype)
@@ -31,11 +31,11 @@ def average_blocks(pairs, columns, degree, start, stop, first, last, tile_keys, 
                 continue
             fill(pairs, b, j0, n, tile)
             if not pairs.direct:
-                raise_peak(pairs, tile, n, peak[b], sums[b])
-                lower(pairs, tile, j0, n, peak[b])
-            reduce(tile, n, columns, j0, sums[b])
+                raise_peak(pairs, tile, n, peak[b - start], sums[b - start])
+                lower(pairs, tile, j0, n, peak[b - start])
+            reduce(tile, n, columns, j0, sums[b - start])
             if degree > 0:
-                _products(pairs, columns, degree, b, j0, n, tile, spare, sums[b])
+                _products(pairs, columns, degree, b, j0, n, tile, spare, sums[b - start])
 
 
 @program
@@ -46,13 +46,19 @@ def weight_blocks(pairs, start, stop, tile_keys, peak, mass, out):
     for b in range(start, stop):
         for j0 in range(0, keys, tile_keys):
             n = min(tile_keys, keys - j0)
-            fill(pairs, b, j0, n, tile)
-            if not pairs.direct:
-                lower(pairs, tile, j0, n, peak[b])
+            weights(pairs, b, j0, n, peak[b], tile)
             for i in range(min(lanes, pairs.rows - b * lanes)):
                 share = 1.0 / mass[b, i] if mass[b, i] > 0.0 else 0.0
                 for j in range(n):
                     out[b * lanes + i, j0 + j] = tile[j, i] * share
+
+
+@program
+def weights(pairs, b, j0, n, peak, tile):
+    """tile[:n] = weights of one block of queries and the keys from j0 on, relative to a peak."""
+    fill(pairs, b, j0, n, tile)
+    if not pairs.direct:
+        lower(pairs, tile, j0, n, peak)
 
 
 @program

@@ -35,12 +35,12 @@ def centred_blocks(pairs, columns, start, stop, first, last, tile_keys, near, pe
                 _products(pairs.keys, columns, j0, n, centre, phi)
                 known = True
             _scores(pairs, b, j0, n, tile)
-            raise_peak(pairs, tile, n, peak[b], sums[b])
-            decays(tile, n, peak[b], pairs.cap, pairs.log2e)
+            raise_peak(pairs, tile, n, peak[b - start], sums[b - start])
+            decays(tile, n, peak[b - start], pairs.cap, pairs.log2e)
             about[:] = 0.0
             reduce(tile, n, phi, np.int64(0), about)
             _steps(pairs.queries[b], centre, step)
-            _move(step, values, about, sums[b])
+            _move(step, values, about, sums[b - start])
 
 
 @program
