@@ -1,8 +1,12 @@
-"""Imports point down only, engines stay apart, rooms have no cycles, and CONTRIBUTING's map is this file's."""
+"""Imports point down only and form no cycle, engines stay apart, late imports spare a package, and CONTRIBUTING's map
+is this file's."""
 
 from __future__ import annotations
 
 import ast
+import sys
+from collections.abc import Iterable, Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -45,19 +49,38 @@ def room_of(module: str) -> str:
     return "core" if room in RE_EXPORTS else room
 
 
+def import_nodes(nodes: Iterable[ast.AST], late: bool = False) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """Every import that runs, and whether it waits for a call."""
+    for node in nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node, late
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            yield from import_nodes(node.orelse, late)
+        else:
+            waits = late or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            yield from import_nodes(ast.iter_child_nodes(node), waits)
+
+
+def dotted(node: ast.Import | ast.ImportFrom, here: list[str]) -> set[str]:
+    """The dotted names that an import in the package ``here`` asks for."""
+    if isinstance(node, ast.Import):
+        return {alias.name for alias in node.names}
+    base = node.module or ""
+    if node.level:
+        base = ".".join(["regard", *here[: len(here) - node.level + 1], *([base] if base else [])])
+    return {f"{base}.{alias.name}" for alias in node.names}
+
+
+def ours(names: set[str]) -> set[str]:
+    """Modules of the package among dotted names, named without `regard.`."""
+    return {resolved(full) for full in names if full.split(".")[0] == "regard"} - {""}
+
+
 def imported(name: str, source: str, package: bool = False) -> set[str]:
-    """Modules of the package, named without `regard.`, that a module imports anywhere in its text."""
-    found = set()
+    """Modules of the package that a module imports anywhere in its text, types included."""
     here = name.split(".") if package else name.split(".")[:-1]
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                base = ".".join(["regard", *here[: len(here) - node.level + 1], *([base] if base else [])])
-            found |= {f"{base}.{alias.name}" for alias in node.names}
-    return {resolved(full) for full in found if full.split(".")[0] == "regard"} - {""}
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return ours(set().union(*(dotted(node, here) for node in nodes)))
 
 
 def resolved(full: str) -> str:
@@ -75,6 +98,14 @@ IMPORTS = {
     for name, path in MODULES.items()
     if name != "regard"
 }
+EARLY: dict[str, set[str]] = {}  # dotted names imported with the module
+LATE: dict[str, set[str]] = {}  # dotted names imported by a call
+for _name, _path in MODULES.items():
+    _here = _name.split(".") if _path.name == "__init__.py" else _name.split(".")[:-1]
+    _found = list(import_nodes(ast.parse(_path.read_text(encoding="utf-8")).body))
+    EARLY[_name], LATE[_name] = (
+        set().union(*(dotted(node, _here) for node, waits in _found if waits is late)) for late in (False, True)
+    )
 ENGINE_MODULES = {path.removeprefix("regard.") for path in ENGINES.values()}
 
 
@@ -98,6 +129,16 @@ def violations(name: str, targets: set[str]) -> list[str]:
         if not PLACE[other] > PLACE[room]:
             wrong.append(f"{name} imports {target}: imports point down only")
     return wrong
+
+
+def packages(name: str, seen: set[str] | None = None) -> set[str]:
+    """Third-party packages that come with a module."""
+    seen = set() if seen is None else seen
+    if name in seen or name not in MODULES or name == "regard":
+        return set()
+    seen.add(name)
+    found = {full.split(".")[0] for full in EARLY[name]} - sys.stdlib_module_names - {"regard"}
+    return found.union(*(packages(one, seen) for one in [*ours(EARLY[name]), name.rpartition(".")[0]]))
 
 
 def test_every_module_lives_in_a_known_room() -> None:
@@ -136,6 +177,24 @@ def test_imports_point_down(name: str) -> None:
 )
 def test_the_rules_bite(name: str, source: str) -> None:
     assert violations(name, imported(name, source))
+
+
+@pytest.mark.parametrize("name", IMPORTS)
+def test_a_late_import_of_another_room_spares_a_package(name: str) -> None:
+    """Imports stand at the top, except where one would bring a package that the module has not imported already."""
+    here = packages(name)
+    others = {target for target in ours(LATE[name]) if room_of(target) != room_of(name)}
+    assert [target for target in sorted(others) if not packages(target) - here] == []
+
+
+def test_modules_form_no_cycle() -> None:
+    def parents(name: str) -> set[str]:
+        return {target for target in ours(EARLY[name] | LATE[name]) if not f"{name}.".startswith(f"{target}.")}
+
+    try:
+        TopologicalSorter({name: parents(name) for name in IMPORTS}).prepare()
+    except CycleError as found:
+        pytest.fail(" -> ".join(found.args[1]))
 
 
 @pytest.mark.parametrize(

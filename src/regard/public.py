@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numpy.typing import ArrayLike
 
+from regard.cluster import explain_chunks, pool_chunks
+from regard.cluster.plan import ChunkedPlan
 from regard.core.arrays import is_chunked, is_tensor
 from regard.core.scores import Score
 from regard.pooling import functions
 from regard.pooling.functions import Pooled
 from regard.pooling.planner import Plan
-
-if TYPE_CHECKING:
-    from regard.cluster.plan import ChunkedPlan
 
 
 def pool(
@@ -61,9 +60,6 @@ def pool(
         return Pooled(*_tensors(engine).pool_tensors(query, key, value, score, **options))
     options |= {"engine": engine, "tol": tol}
     if is_chunked(query) or is_chunked(key) or is_chunked(value):
-        # It comes with dask.
-        from regard.cluster import pool_chunks
-
         return Pooled(*pool_chunks(query, key, value, score, **options))
     return functions.pool(query, key, value, score, **options)
 
@@ -96,8 +92,6 @@ def explain_plan(
         return plan
     options |= {"engine": engine, "tol": tol}
     if is_chunked(query) or is_chunked(key) or is_chunked(value):
-        from regard.cluster import explain_chunks
-
         return explain_chunks(query, key, value, score, **options)
     return functions.explain_plan(query, key, value, score, **options)
 

@@ -18,6 +18,7 @@ from regard.core.scores import Score
 from regard.engines import check_engine
 from regard.engines.tasks import compute, tasks_of
 from regard.pooling.folds import Fold
+from regard.pooling.functions import told
 
 Array = NDArray[Any]
 
@@ -89,8 +90,6 @@ def pool_chunks(*arguments: Any, **options: Any) -> tuple[Any, Any]:
 
 def answered(fold: Fold, query: Block, single: bool) -> tuple[Array, Array]:
     """Output and logsumexp of a block of queries."""
-    from regard.pooling.functions import told
-
     output, logsumexp = told(fold.finished(), query.key, single=single)
     return output, logsumexp
 

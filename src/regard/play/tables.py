@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from regard.data import Table, TableError
 from regard.data.delimited import read_delimited
+from regard.model.baselines import root_mean_square, simple_answers
+from regard.model.explanation import explain
 from regard.play.fair import Job
 from regard.play.security import Refused
 from regard.play.training import Tell
@@ -130,7 +132,6 @@ class Watcher:
 def fit(table: Table, target: str, features: Sequence[str], job: Job, tell: Tell) -> Fitted | None:
     """Fit the regressor to use, and tell how good it is, what it looks at, every left-out prediction; then how sure."""
     from regard import KernelRegressor
-    from regard.model.baselines import root_mean_square, simple_answers
 
     X, y = chosen(table, target, features)
     model = KernelRegressor()
@@ -174,8 +175,6 @@ def fit(table: Table, target: str, features: Sequence[str], job: Job, tell: Tell
 
 def look(fitted: Fitted, row: int, tell: Tell) -> None:
     """Tell which rows the model looks at when it predicts one of them, and where a new row like it should lie."""
-    from regard.model.explanation import explain
-
     X, y = chosen(fitted.table, fitted.target, fitted.features)
     if row >= len(X):
         raise Refused(422, f"the table has {len(X)} rows")
