@@ -38,8 +38,8 @@ def export_onnx(model: Any, path: PathLike, *, force: bool = False) -> None:
     Parameters
     ----------
     model : a fitted estimator of one of ``store.layout.KINDS``, over columns of numbers. What a graph cannot do is
-        refused: text and other columns with kernels of their own, ``missing="ignore"``, ``bandwidth="adaptive"``, errors where
-        no training row is in reach, and an ``embed`` of your own.
+        refused: text and other columns with kernels of their own, ``missing="ignore"``, ``bandwidth="adaptive"``,
+        errors where no training row is in reach, and an ``embed`` of your own.
     path : the file; one that exists, or a link, is refused unless ``force``.
     force : replace what is there. If writing fails, what was there stays.
 
