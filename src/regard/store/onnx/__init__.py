@@ -102,22 +102,20 @@ def _made(model: Any) -> Any:
     graph = Graph()
     told = f"(n, features): finite numbers in the units of fit; {', '.join(names) or f'{d} columns in its order'}"
     query = graph.input("X", dtype, ["n", d], told).cast(np.float64)
-    if hasattr(model, "classes_"):
-        classes = _classes(model)
-        found = answer(model._asked, query, np.eye(len(classes))[model.value_])
-        shares = found.output / found.output.sum(1)
+    output, weights = answer(model._asked, query)
+    if model._LABELS:
+        classes, shares = _classes(model), output / output.sum(1)
         probability = (_calibrated(model, shares) if model.calibrate else shares).cast(dtype)
         label = graph.constant(classes).take(probability.of("ArgMax", axis=1, keepdims=0), 0)
         graph.output("label", label, classes.dtype, ["n"], "(n,): the most probable class")
         graph.output("probabilities", probability, dtype, ["n", len(classes)], "(n, classes): rows sum to 1")
         facts["classes"] = json.dumps(classes.tolist(), ensure_ascii=False)
     else:
-        found = answer(model._asked, query, np.asarray(model.value_, np.float64).reshape(K, -1))
-        output = found.output.without_axis(1) if model.value_.ndim == 1 else found.output
+        output = output.without_axis(1) if model.value_.ndim == 1 else output
         shape = ["n", *model.value_.shape[1:]]
         graph.output("prediction", output.cast(dtype), dtype, shape, "(n,) or (n, columns of y): in the units of y")
     told = "(n, rows): how much each row of X looks at each training row; not negative, rows sum to 1"
-    graph.output("weights", found.weights.cast(dtype), dtype, ["n", K], told)
+    graph.output("weights", weights.cast(dtype), dtype, ["n", K], told)
     if graph.held > LARGEST:
         raise ExportError(f"the graph holds {graph.held:,} bytes, and an ONNX file at most 2 GiB; fit fewer rows")
     return graph.model(f"A {kind} of regard, fitted to {K:,} rows.", facts)

@@ -2,80 +2,62 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from regard.bandwidth.scaling import Scaling
 from regard.core.arrays import Array
 from regard.core.scores import Nearest, Radial
-from regard.model.smoother import FARTHEST, Embedded, Head, Scaled, Smoother, Transform
+from regard.model.smoother import FARTHEST, Embedded, Head, Scaled, Smoother, TrainingRows, Transform
 from regard.pooling.local import centre_and_scale
 from regard.store.onnx.graph import Value, joined
 from regard.store.onnx.lines import lines
 from regard.store.onnx.looks import Looks, added, radial_looks, score_looks
 
 
-class Answer(NamedTuple):
-    """What is answered to n queries by all K training rows."""
+def answer(smoother: Smoother, query: Value) -> tuple[Value, Value]:
+    """Answers (n, P) at queries (n, d) in float64, and the weights (n, K) of all training rows.
 
-    output: Value  # (n, P)
-    weights: Value  # (n, K)
-
-
-class Rows(NamedTuple):
-    """Training rows that count."""
-
-    key: Array  # (K, d)
-    value: Array  # (K, P)
-    weight: Array | None  # (K,)
-
-
-def answer(smoother: Smoother, query: Value, value: Array) -> Answer:
-    """Averages of value (K, P), or heights of lines through it, at queries (n, d) in float64.
-
-    A query that is not finite gets NaN, and what it is compared with is nobody's business: 0 stands in for it.
+    A query that is not finite gets NaN; 0 stands in for it until then.
     """
     finite = (query - query).equals(0.0)  # (n, d)
     known = finite.cast(np.float64).min(1) > 0.5  # (n, 1)
-    found = _by_all(smoother, finite.where(query, 0.0), value)
-    return Answer(known.where(found.output, np.nan), known.where(found.weights, np.nan))
+    output, weights = _by_all(smoother, finite.where(query, 0.0))
+    return known.where(output, np.nan), known.where(weights, np.nan)
 
 
-def _by_all(smoother: Smoother, query: Value, value: Array) -> Answer:
-    """The same of finite queries; weights of all training rows, deleted ones too."""
-    weight, rows = smoother.rows.sample_weight, len(smoother.rows.key)
-    kept = np.arange(rows) if weight is None else np.flatnonzero(weight > 0)
+def _by_all(smoother: Smoother, query: Value) -> tuple[Value, Value]:
+    """The same of finite queries; deleted rows have weights too."""
+    rows, kept = len(smoother.rows.key), np.flatnonzero(smoother.rows.counted)
+    counted = smoother.rows.take(kept)
     outputs, weights = [], []
     for head in smoother.heads:
-        key = np.asarray(smoother.rows.placed(head.transform))[kept]
-        part = Rows(key, value[kept] * head.mix, None if weight is None else weight[kept].astype(np.float64))
-        found = _of_head(head, _placed(query, head.transform), part, smoother.empty)
-        outputs.append(found.output)
-        weights.append(found.weights * head.mix if len(smoother.heads) > 1 else found.weights)
+        output, attention = _of_head(head, _placed(query, head.transform), counted, smoother.empty)
+        outputs.append(output)
+        weights.append(attention * head.mix if len(smoother.heads) > 1 else attention)
     output, attention = added(outputs), added(weights)
     if len(kept) < rows:
         # Deleted rows take what stands behind the others: nothing.
         place = np.full(rows, len(kept))
         place[kept] = np.arange(len(kept))
         attention = joined([attention, attention.take([0], 1) * 0.0], 1).take(place, 1)
-    return Answer(output, attention)
+    return output, attention
 
 
-def _of_head(head: Head, query: Value, rows: Rows, empty: str) -> Answer:
-    """One head at placed queries."""
-    score = head.score
+def _of_head(head: Head, query: Value, rows: TrainingRows, empty: str) -> tuple[Value, Value]:
+    """The same of one head at placed queries, and of rows that count; answers are times its share in the mix."""
+    score, key, value = head.score, np.asarray(rows.placed(head.transform)), rows.columns * head.mix
+    weight = None if rows.sample_weight is None else rows.sample_weight.astype(np.float64)
     if not isinstance(score, Radial):
-        looks = score_looks(query, rows.key, score, rows.weight)
-        return Answer(looks.weights @ rows.value, looks.weights)
-    looks = radial_looks(query, rows.key, score, rows.weight, empty, hard=isinstance(score, Nearest))
+        looks = score_looks(query, key, score, weight)
+        return looks.weights @ value, looks.weights
+    looks = radial_looks(query, key, score, weight, empty, hard=isinstance(score, Nearest))
     if not head.degree:
-        return Answer(_or_nan(looks.weights @ rows.value, looks, empty), looks.weights)
-    centre, scale = centre_and_scale(rows.value, rows.weight)
-    line, mean = lines(query, rows.key, (rows.value - centre) / scale, looks, head.w, head.ridge)
+        return _or_nan(looks.weights @ value, looks, empty), looks.weights
+    centre, scale = centre_and_scale(value, weight)
+    line, mean = lines(query, key, (value - centre) / scale, looks, head.w, head.ridge)
     # In an empty row there is nothing to draw a line through.
     height = line if looks.nobody is None else looks.nobody.where(mean, line)
-    return Answer(_or_nan(height * scale + centre, looks, empty), looks.weights)
+    return _or_nan(height * scale + centre, looks, empty), looks.weights
 
 
 def _or_nan(output: Value, looks: Looks, empty: str) -> Value:
