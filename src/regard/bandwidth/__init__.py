@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from regard.bandwidth.loo import loo_objective
 from regard.bandwidth.many import learn_from_many
@@ -19,8 +19,7 @@ from regard.bandwidth.plugin import plugin
 from regard.bandwidth.recipe import follow_the_notes
 from regard.bandwidth.rules import RULES, scott, silverman
 from regard.bandwidth.search import Progress, Search, learn
-
-Array = NDArray[Any]
+from regard.core.arrays import Array
 
 __all__ = [
     "CRITERIA",

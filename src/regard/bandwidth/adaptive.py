@@ -18,14 +18,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from regard.bandwidth.objective import Evaluation, Objective
 from regard.bandwidth.search import Progress, learn
 from regard.bandwidth.shapes import spreads
-
-Array = NDArray[Any]
+from regard.core.arrays import Array
 
 # Widths per doubling.
 STEPS = 8

@@ -8,11 +8,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from regard.bandwidth.rules import checked_groups, counts_repetitions
-
-Array = NDArray[Any]
+from regard.core.arrays import Array
 
 
 class Distinct(NamedTuple):

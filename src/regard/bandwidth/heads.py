@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from regard.bandwidth.objective import Objective
@@ -25,8 +24,7 @@ from regard.bandwidth.scaling import Scaling
 from regard.bandwidth.search import RIDGES, sharpest
 from regard.bandwidth.shapes import Shape, spreads
 from regard.bandwidth.walks import Point
-
-Array = NDArray[Any]
+from regard.core.arrays import Array
 
 # Shares of the plain standard score in the scalings tried, and the metrics each keeps as heads.
 SCALINGS = ((1.0, ("full",)), (0.5, ("feature", "full")), (0.0, ("feature",)))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-Array = NDArray[Any]
+from regard.core.arrays import Array
 
 # How much mixing weights are held to equal shares, in units of the equal mix's squared error: where rows are few, the
 # best by leave-one-out is often the luckiest. Beyond so many rows the hold fades.

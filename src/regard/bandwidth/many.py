@@ -11,16 +11,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.search import Progress, Search, learn, refine
+from regard.core.arrays import Array
 from regard.engines.costs import WAVY
-
-Array = NDArray[Any]
 
 # More rows than this: a batch of so many is looked at.
 BATCHED, BATCH = 20_000, 5_000

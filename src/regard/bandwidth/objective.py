@@ -23,11 +23,12 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from regard.bandwidth.losses import AbsoluteError, LogLoss, Loss, SquaredError
 from regard.bandwidth.rules import checked_groups, checked_kernel, checked_weight, counts_repetitions
 from regard.bandwidth.shapes import spreads
+from regard.core.arrays import Array
 from regard.core.bounds import checked_range
 from regard.core.lines import check_spans
 from regard.core.problem import Adjoint, Problem, build, matrix, moment_count, relative_weights
@@ -40,8 +41,6 @@ from regard.pooling.functions import pool
 from regard.pooling.local import Local, fit_local
 from regard.pooling.planner import engine_of_limits
 from regard.pooling.runner import prepare
-
-Array = NDArray[Any]
 
 CRITERIA = ("loo", "gcv", "aicc")
 # Condition of a matrix w, and size of a projected row, up to which single precision can be trusted.

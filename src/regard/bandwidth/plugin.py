@@ -11,15 +11,12 @@ thumb; with more features each is taken by itself and narrowed no faster than n^
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from regard.bandwidth.rules import checked_kernel, counted_rows
+from regard.core.arrays import Array
 from regard.core.scores import KERNELS
-
-Array = NDArray[Any]
 
 # Of the Gaussian kernel, for local lines.
 CONSTANT = 0.776

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.search import Progress, Search
-
-Array = NDArray[Any]
 
 RATE = 0.5
 EPOCHS = 5

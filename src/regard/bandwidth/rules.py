@@ -18,13 +18,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from regard.core.arrays import Array
 from regard.core.bounds import checked_range
 from regard.core.problem import matrix
 from regard.core.scores import KERNELS
-
-Array = NDArray[Any]
 
 
 def scott(X: ArrayLike, *, kernel: str = "gaussian", sample_weight: ArrayLike | None = None) -> Array:

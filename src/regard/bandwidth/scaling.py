@@ -7,13 +7,12 @@ a piecewise-linear map with at most 1,000 knots, straight beyond the data.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
-Array = NDArray[Any]
+from regard.core.arrays import Array
 
 KNOTS = 1000
 # Spans below this have slopes beyond every number.

@@ -8,19 +8,18 @@ Ctrl-C keeps the best so far.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.shapes import Shape
 from regard.bandwidth.valleys import ignore_the_widest, look_further, valleys
 from regard.bandwidth.walks import RIDGES, Point, Progress, Trail, closely, descend, sharpest
+from regard.core.arrays import Array
 
 __all__ = ["RIDGES", "Progress", "Search", "learn", "sharpest"]
 
-Array = NDArray[Any]
 
 # Features whose squares neither overflow nor vanish.
 SPREADS = (1e-140, 1e140)

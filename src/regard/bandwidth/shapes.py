@@ -7,12 +7,10 @@ ever negative. A feature that does not vary has w = 0 and no parameter.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from regard.core.arrays import Array
 
 METRICS = ("scalar", "feature", "full")
 # From here on (bandwidths of a thousand spreads) a feature is as good as ignored.

@@ -8,12 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from regard.bandwidth import Width
+from regard.core.arrays import Array
 from regard.core.bounds import Bounds
-
-Array = NDArray[Any]
 
 
 def powers_of_two(ends: Bounds, *, common: bool) -> Array:

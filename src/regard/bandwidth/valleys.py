@@ -8,10 +8,7 @@ range for another valley, until there is none that is deeper.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from regard.bandwidth.shapes import Shape
 from regard.bandwidth.walks import (
@@ -26,9 +23,8 @@ from regard.bandwidth.walks import (
     has_jumps,
     sharpest,
 )
+from regard.core.arrays import Array
 from regard.core.kernels import KERNELS
-
-Array = NDArray[Any]
 
 # Rows looked at by the scan when there are more; with more, one valley is much like another, and few are walked.
 SCAN_ROWS = 512

@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from regard.bandwidth.objective import Evaluation, Objective
 from regard.bandwidth.shapes import Shape
+from regard.core.arrays import Array
 from regard.core.kernels import KERNELS
 
-Array = NDArray[Any]
 Progress = Callable[[int, float], None]
 _At = Callable[[Array, bool], tuple[float, Array]]
 Walk = Callable[[_At, Array, list[tuple[float, float]]], tuple[Array, float]]

@@ -10,18 +10,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from regard.bandwidth.losses import as_probabilities
 from regard.cluster.pooling import as_array
 from regard.cluster.rows import Block, Rows, examined, rows_of
 from regard.cluster.states import Look, fitted, out_of_reach, pairs_in_reach, states
+from regard.core.arrays import Array
 from regard.engines.tasks import compute, tasks_of
 from regard.model.smoother import IDENTITY, Answer, Head, Smoother, TrainingRows
 from regard.pooling.folds import Fold
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)

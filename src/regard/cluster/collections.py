@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from regard.core.arrays import is_chunked
 from regard.engines.tasks import compute, require_dask, tasks_of
-
-Array = NDArray[Any]
 
 # Rows of an ordinary array that become one block where others are of dask.
 ROWS = 1 << 17

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 
 from regard.bandwidth import CRITERIA, Width, learned, resolve
@@ -23,11 +22,9 @@ from regard.cluster.answers import ClusterRows
 from regard.cluster.learning import divided, learn_heads_on_cluster, learnable, objective_of
 from regard.cluster.pooling import as_array
 from regard.cluster.rows import Block, Rows, examined, rows_of, together
-from regard.core.arrays import is_chunked
+from regard.core.arrays import Array, is_chunked
 from regard.engines.tasks import cancelling, compute, tasks_of
 from regard.model.smoother import Run
-
-Array = NDArray[Any]
 
 # Up to so many rows one worker learns from all of them, as one machine does: one w, and several heads; and so many
 # bytes, for a worker's memory is for chunks.

@@ -23,7 +23,7 @@ from operator import add
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from regard.bandwidth.heads import (
     ENOUGH,
@@ -45,6 +45,7 @@ from regard.bandwidth.shapes import Shape
 from regard.cluster.pooling import as_array
 from regard.cluster.rows import Block, Rows, examined
 from regard.cluster.states import Look, fitted, pairs_in_reach, problem_of, sketches, states, tree
+from regard.core.arrays import Array
 from regard.core.problem import Adjoint, Problem, matrix
 from regard.core.scores import RADIAL
 from regard.core.state import Partial
@@ -53,9 +54,6 @@ from regard.engines.tasks import compute, cores, persisted, tasks_of
 from regard.pooling.folds import Fold
 from regard.pooling.local import Local, like_w, pull_scores
 from regard.pooling.runner import small_matrices
-
-Array = NDArray[Any]
-
 
 # ---- rows that can be learned from
 

@@ -9,18 +9,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from regard.cluster.rows import Block, Rows, examined, rows_of
 from regard.cluster.states import Look, pairs_in_reach, states
-from regard.core.arrays import is_chunked
+from regard.core.arrays import Array, is_chunked
 from regard.core.scores import Score
 from regard.engines import check_engine
 from regard.engines.tasks import compute, tasks_of
 from regard.pooling.folds import Fold
 from regard.pooling.functions import told
-
-Array = NDArray[Any]
 
 
 class Chunked(NamedTuple):

@@ -10,15 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from regard.cluster.collections import Blocks, blocks_of
+from regard.core.arrays import Array
 from regard.core.block_bounds import Shelves
 from regard.core.bounds import Bounds, bounds_of, require_finite
 from regard.core.problem import matrix
 from regard.engines.tasks import compute, here, tasks_of
-
-Array = NDArray[Any]
 
 
 class Block(NamedTuple):

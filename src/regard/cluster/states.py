@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from regard.cluster.rows import Block, Rows
+from regard.core.arrays import Array
 from regard.core.block_bounds import LINES, SHARE, in_reach
 from regard.core.bounds import Bounds
 from regard.core.lines import LocalFit, local_fit
@@ -22,8 +22,6 @@ from regard.core.scores import Nearest, Radial, Score
 from regard.core.state import Partial
 from regard.engines.tasks import engine_here, tasks_of
 from regard.pooling.folds import Fold, fold, nothing
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)

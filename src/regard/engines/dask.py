@@ -15,14 +15,12 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.plan import Step
 from regard.core.problem import Adjoint, Gradients, Outcome, Problem
 from regard.core.state import Partial
 from regard.engines.tasks import compute, tasks_of
-
-Array = NDArray[Any]
 
 # Has a function run_<verb>(problem, engine, …) for each verb of an engine.
 RUNNER = "regard.pooling.runner"

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.plan import Step
 from regard.core.problem import Adjoint, Gradients, Outcome, Problem
 from regard.core.scores import Additive, Nearest, Radial
@@ -23,8 +23,6 @@ from regard.engines.gpu.hard import hard_gradients, hard_moments
 from regard.engines.gpu.launch import attend, spread
 from regard.engines.gpu.lay import LOG2E, Tensor
 from regard.engines.gpu.told import Told, device, doubled, placed, through, told_of
-
-Array = NDArray[Any]
 
 # Scores below this lie too far from every key for float32.
 DEEP = -64.0

@@ -6,17 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.core.problem import Adjoint, Gradients, Problem, allowed, moment_count
 from regard.core.scores import Nearest
 from regard.core.state import Partial
 
-Array = NDArray[Any]
 Tensor = torch.Tensor
 
 # Numbers held at once in the differences of a block: 256 MB.
