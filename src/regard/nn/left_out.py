@@ -11,13 +11,12 @@ from math import cos, inf, isfinite, pi
 from typing import Any, NamedTuple
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.core.arrays import Array
 from regard.nn.network import network
 from regard.nn.pooling import AttentionPooling
 
-Array = NDArray[Any]
 Progress = Callable[[int, float], None]
 
 # Numbers that scoring one part of a minibatch may hold at once: some 64 MB of float32, and a gigabyte on a GPU.

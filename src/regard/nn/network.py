@@ -12,14 +12,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from regard.core.arrays import Array
 from regard.nn.additive import AdditiveScore
 from regard.nn.recipes import weighed
 from regard.nn.scores import BilinearScore
-
-Array = NDArray[Any]
 
 # Rows embedded at once after learning.
 _ROWS = 1 << 16

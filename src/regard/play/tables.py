@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.data import Table, TableError
 from regard.data.delimited import read_delimited
 from regard.model.baselines import root_mean_square, simple_answers
@@ -19,8 +19,6 @@ from regard.model.explanation import explain
 from regard.play.fair import Job
 from regard.play.security import Refused
 from regard.play.training import Tell
-
-Array = NDArray[Any]
 
 MOST_BYTES = 4_000_000
 MOST_ROWS, MOST_COLUMNS = 5000, 100

@@ -9,12 +9,11 @@ where products of coordinates are taken.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from regard.core.arrays import Array
+
 Run = Callable[[Array, int], Array]
 
 # What a tree may lose of each sum. The answer then loses at most four times as much: safely below 1e-9.

@@ -16,11 +16,10 @@ from time import perf_counter, sleep
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from regard.core.arrays import Array
 from regard.data.synthetic import NOISE, notes_truth
 
-Array = NDArray[Any]
 Answer = Callable[[Array], Array]  # queries (q, d) → answers (q,)
 
 REST = 0.1  # seconds between contestants: threads of BLAS and OpenMP spin a while after their work

@@ -7,13 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.core.arrays import Array
 from regard.data.files import PathLike
 from regard.data.sealed import Kind, read_sealed, write_sealed
-
-Array = NDArray[Any]
 
 
 class CheckpointError(ValueError):
