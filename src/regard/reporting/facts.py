@@ -160,7 +160,7 @@ def _left_out(model: Any, whole: Smoother, known: Array) -> Array:
         answer = left_out_answers(whole.objectives())
         return np.asarray(answer[:, 0] if rows.single else answer)
     labels = np.arange(len(known))
-    options = {"sample_weight": rows.sample_weight, "exclude": (labels, labels)}
+    options: dict[str, Any] = {"sample_weight": rows.sample_weight, "exclude": (labels, labels)}
     return np.asarray(pool(rows.key, rows.key, _values(rows), whole.heads[0].score, **options).output, np.float64)
 
 

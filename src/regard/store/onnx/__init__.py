@@ -14,7 +14,7 @@ import numpy as np
 import regard
 from regard.core.arrays import Array
 from regard.data.files import PathLike, atomic_write, check_output
-from regard.store.models import KINDS
+from regard.store.layout import KINDS
 
 __all__ = ["ExportError", "export_onnx"]
 
