@@ -11,17 +11,14 @@ from sklearn.utils import check_random_state
 
 from regard.bandwidth.distinct import Distinct, distinct, spread_out
 from regard.bandwidth.losses import SquaredError
-from regard.bandwidth.search import Progress
 from regard.bandwidth.shapes import spreads
 from regard.core.arrays import Array
 from regard.core.scores import Additive, DotProduct, Gaussian, Score
-from regard.estimators.bar import bar
-from regard.estimators.callbacks import watched
+from regard.estimators.callbacks import bar, watched
 from regard.estimators.regressor import SmoothingRegressor
 from regard.model.left_out import LeftOut
 from regard.model.residual_scale import row_counts
 from regard.model.smoother import Embedded, Head, Run, Smoother, standardised, torch_part
-from regard.pooling.functions import pool
 
 # From this many rows on, early_stopping="auto" holds some out.
 ROWS_TO_HOLD_OUT = 1000
@@ -165,7 +162,13 @@ class AttentionRegressor(SmoothingRegressor):
         inputs = standardised(table.key, mean, scale)
         parts = [_rows(nn, inputs, target.columns, left_out, part) if len(part) else None for part in (train, held)]
         with watched(self) as heard, bar(self.progress, "Learning attention", self.max_iter) as drawn:
-            learned = nn.learn(*parts, self._settings(nn, len(train), seed), _both(heard, drawn))
+
+            def progress(step: int, value: float) -> None:
+                for one in (heard, drawn):
+                    if one is not None:
+                        one(step, value)
+
+            learned = nn.learn(*parts, self._settings(nn, len(train), seed), progress)
         self._remember(key, value, weight)
         self.parameters_ = learned.parameters
         validation = np.array(learned.validation) if len(held) else None
@@ -189,15 +192,8 @@ class AttentionRegressor(SmoothingRegressor):
         """Every training row as the others answer it."""
         transform = self._transform()
         place = transform.keys(table.key)
-        answer, _ = pool(
-            transform.turned(place),
-            place[left_out.key],
-            target.columns[left_out.key],
-            self._score(),
-            sample_weight=left_out.key_weight,
-            exclude=(left_out.label, left_out.key_label),
-            engine=Run(device=self.device).options["engine"],
-        )
+        engine = Run(device=self.device).options["engine"]
+        answer = left_out.answers(transform.turned(place), place, target.columns, self._score(), engine)
         loss = target(answer, np.arange(len(table.key)), left_out.counts).value
         answers = spread_out(target.in_units_of_y(answer), table.place)
         self.loo_predictions_ = answers[:, 0] if self.value_.ndim == 1 else answers
@@ -301,14 +297,3 @@ def _rows(nn: Any, inputs: Array, columns: Array, left_out: LeftOut, part: Array
     counts, label, key, key_label, weight = left_out.among(part)
     log_weight = None if weight is None else np.log(weight)
     return nn.Rows(inputs[part], columns[part], counts / left_out.counts.mean(), label, key, key_label, log_weight)
-
-
-def _both(*told: Progress | None) -> Progress:
-    """Progress told to everybody who wants to know."""
-
-    def progress(step: int, value: float) -> None:
-        for one in told:
-            if one is not None:
-                one(step, value)
-
-    return progress

@@ -1,8 +1,8 @@
-"""Progress of a search through scikit-learn's callbacks."""
+"""Progress of learning: to scikit-learn's callbacks, and as a bar."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ except ModuleNotFoundError:  # scikit-learn before 1.9 has none
         return method
 
 
-__all__ = ["CallbackSupportMixin", "watched", "with_callbacks"]
+__all__ = ["CallbackSupportMixin", "bar", "watched", "with_callbacks"]
 
 
 class Progress(Protocol):
@@ -47,3 +47,34 @@ def watched(estimator: Any) -> Iterator[Progress | None]:
 
     yield progress
     context.call_on_fit_task_end(estimator=estimator)
+
+
+@contextmanager
+def bar(wanted: bool, what: str, total: int) -> Iterator[Callable[[int, float], None] | None]:
+    """A progress function that moves a bar of ``total`` steps on stderr; None where none is wanted."""
+    if not wanted:
+        yield None
+        return
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+    except ModuleNotFoundError as missing:
+        raise ModuleNotFoundError(
+            "progress=True draws its bar with rich, which is not installed; pip install 'regard[cli]' brings it",
+            name=missing.name,
+        ) from missing
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[told]}", markup=False),
+    )
+    with Bar(*columns, console=Console(stderr=True)) as shown:
+        task = shown.add_task(what, total=total, told="")
+
+        def progress(step: int, value: float) -> None:
+            shown.update(task, completed=step, told=f"error {value:.4g}")
+
+        yield progress

@@ -15,7 +15,7 @@ from regard.core.scores import Gaussian
 from regard.estimators.callbacks import watched
 from regard.estimators.classifier import SmoothingClassifier
 from regard.estimators.regressor import SmoothingRegressor
-from regard.estimators.streams import scaling_of
+from regard.model.residual_scale import row_counts
 from regard.model.smoother import Head, Run, Scaled
 from regard.pooling.runner import small_matrices
 
@@ -50,8 +50,10 @@ def _mixture(model: Any) -> tuple[Head, ...]:
 
 
 def _rescale(model: Any) -> None:
-    """Scalings from the rows there are, once some have left."""
-    model.scaling_ = scaling_of(model.key_, model.value_, model.sample_weight_)
+    """Scalings of the columns from the rows there are, once some have left, as ``learn_heads`` makes them."""
+    rows = model._smoother.rows.whole
+    table = distinct(rows.key, rows.value, rows.sample_weight)
+    model.scaling_ = Scaling.of(table.key.astype(np.float64), row_counts(table.weight, len(table.key)))
 
 
 def _w(model: Any) -> Array:
@@ -154,12 +156,6 @@ class KernelClassifier(SmoothingClassifier):
     >>> model.predict([[0.2], [2.9]]).tolist()
     ['cat', 'dog']
     """
-
-    heads_: tuple[LearnedHead, ...]
-    scaling_: Scaling
-    loo_predictions_: Array
-    loo_score_: float
-    search_: HeadSearch
 
     _BANDWIDTH = _MIXED = True
     _DEGREE = 0

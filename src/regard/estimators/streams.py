@@ -12,14 +12,11 @@ import numpy as np
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
-from regard.bandwidth.distinct import distinct
 from regard.bandwidth.rules import checked_weight
-from regard.bandwidth.scaling import Scaling
 from regard.core.arrays import Array
 from regard.data.columns import ORDERS, UNORDERED, Coding
 from regard.estimators.inputs import training_arrays
 from regard.estimators.width import given_width
-from regard.model.residual_scale import row_counts
 
 # The name of a category that no table has.
 GONE = "\x00"
@@ -242,10 +239,3 @@ def _blank(record: Any) -> Any:
             if name in record._fields
         }
     )
-
-
-def scaling_of(key: Array, value: Array, weight: Array | None) -> Scaling:
-    """Scalings of the columns from the rows there are, as ``learn_heads`` makes them."""
-    whole = ~np.isnan(key).any(axis=1)
-    table = distinct(key[whole], value[whole], None if weight is None else weight[whole])
-    return Scaling.of(table.key.astype(np.float64), row_counts(table.weight, len(table.key)))

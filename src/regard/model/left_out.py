@@ -9,6 +9,8 @@ import numpy as np
 from regard.bandwidth.distinct import Distinct
 from regard.bandwidth.rules import counts_repetitions
 from regard.core.arrays import Array
+from regard.core.scores import Score
+from regard.pooling.functions import pool
 
 
 class LeftOut(NamedTuple):
@@ -44,6 +46,12 @@ class LeftOut(NamedTuple):
         return cls(
             counts, label, np.concatenate([key, again]), np.concatenate([label, np.full(len(again), -1)]), weight
         )
+
+    def answers(self, query: Array, key: Array, value: Array, score: Score, engine: str) -> Array:
+        """Every row (n, r), as a query and as a key, answered by the values (n, P) of the others: (n, P)."""
+        weight, exclude = self.key_weight, (self.label, self.key_label)
+        key, value = key[self.key], value[self.key]
+        return pool(query, key, value, score, sample_weight=weight, exclude=exclude, engine=engine).output
 
     def among(self, rows: Array) -> LeftOut:
         """The same for some of the rows only, numbered anew."""

@@ -28,7 +28,6 @@ from regard.core.scores import Nearest
 from regard.model.left_out import LeftOut
 from regard.model.residual_scale import learn_spread, row_counts, spread_at
 from regard.model.smoother import Head, HeadObjective, Smoother
-from regard.pooling.functions import pool
 
 # What is learned again without a fold.
 Relearn = Literal["w", "w and ridge"]
@@ -118,19 +117,10 @@ def _left_out(smoother: Smoother, table: Distinct, answers: Array | None, relear
         return out
     head = smoother.heads[0]
     if isinstance(head.score, Nearest) or head.ignores_queries:
-        left, key, value = LeftOut.of(table), table.key.astype(np.float64), as_columns(table.value)
+        key, value, engine = table.key.astype(np.float64), as_columns(table.value), smoother.run.options["engine"]
         # About their mean: sums of numbers far from 0 are rounded coarsely.
         centre = value.mean(axis=0)
-        found = pool(
-            key,
-            key[left.key],
-            (value - centre)[left.key],
-            head.score,
-            sample_weight=left.key_weight,
-            exclude=(left.label, left.key_label),
-            engine=smoother.run.options["engine"],
-        )
-        return np.asarray(centre + found.output)
+        return np.asarray(centre + LeftOut.of(table).answers(key, key, value - centre, head.score, engine))
     heads = objectives_of(smoother, table)
     if head.neighbours is not None:
         return adaptive_answers(heads[0])
