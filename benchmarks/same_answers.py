@@ -114,7 +114,8 @@ METHODS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _explained(found: Any) -> list[Any]:
-    return [found.prediction, found.index, found.row, found.effective, *found.seen, found.far, found.effective_weights]
+    seen = (found.weight, found.mass, found.neighbours, found.nearness, found.square, found.score, found.distance)
+    return [found.prediction, found.index, found.row, found.effective, *seen, found.far, found.effective_weights]
 
 
 def _loaded(model: Any) -> Any:

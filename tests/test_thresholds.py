@@ -169,7 +169,7 @@ def check_both_sides(case, rows):
 @pytest.fixture
 def quick_search(monkeypatch, request):
     """Searches of a few steps from one start, where a whole one takes more than a moment."""
-    if request.node.callspec.params["rows"] < SEARCHED_WHOLE:
+    if request.node.callspec.params.get("rows", SEARCHED_WHOLE) < SEARCHED_WHOLE:
         return
     for name, value in {"WALKS": 1, "FEW_FEATURES": 0, "STEP": 3.0, "COARSE_STEP": 3.0}.items():
         monkeypatch.setattr(valleys, name, value)

@@ -47,4 +47,5 @@ def check_engine(name: Any) -> None:
 
 def load(name: str) -> Engine:
     """The engine module of that name, imported only now."""
+    check_engine(name)
     return import_module(ENGINES[name])  # type: ignore[return-value]
