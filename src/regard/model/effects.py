@@ -155,7 +155,7 @@ def _head_changes(method: str, smoother: Smoother, head: Head, query: Array) -> 
     delta = np.nan_to_num(key.astype(np.float64)[None] - query[:, None], nan=0.0)
     moved = score_slopes(score, delta, weights)
     if not head.degree:
-        change = mean_effects(weights, moved)
+        change = weights[:, :, None] * moved
     else:
         fit = smoother.local(head, query, np.zeros((len(key), 1)))[2].fit
         W = head.w if head.w.ndim == 2 else np.diag(np.broadcast_to(head.w, query.shape[1]))
@@ -185,11 +185,6 @@ def score_slopes(score: Radial, delta: Array, weights: Array) -> Array:
             pull = np.where(height > 0.0, -2.0 * score.kernel.rate(u2) / np.where(height > 0.0, height, 1.0), 0.0)
         turned = turned * pull[:, :, None]
     return np.asarray(turned - (weights[:, None, :] @ turned))
-
-
-def mean_effects(weights: Array, slopes: Array) -> Array:
-    """∂α/∂query (Q, K, d) of weights (Q, K), from ``score_slopes``."""
-    return np.asarray(weights[:, :, None] * slopes)
 
 
 def line_effects(weights: Array, slopes: Array, delta: Array, fit: LocalFit, W: Array, ridge: float) -> Array:

@@ -9,12 +9,11 @@ the ridge is kept as it was.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from regard.core.arrays import Array
-from regard.core.lines import LocalFit
 from regard.core.problem import build
 from regard.core.scores import Gaussian, Nearest, Radial
 from regard.model.effects import inverse_spread
@@ -52,71 +51,46 @@ def jackknife_intervals(smoother: Smoother, known: Residuals, query: Array, cove
     return out
 
 
-class Deleted(NamedTuple):
-    """Answers without each of the training rows."""
-
-    answer: Array  # (Q, K)  f_{−i}(x)
-    alone: Array  # (Q, K) boolean: the formula lost its digits, do these by looking again
-
-
-def without_each(weights: Array, value: Array, output: Array) -> Deleted:
-    """Weighted means (Q, K) without each key, from weights (Q, K), values (K,) and the means (Q,) with all.
-
-    f_{−i} = f − α_i·(v_i − f)/(1 − α_i)
-    """
-    rest = 1.0 - weights
-    alone = rest < ALONE
-    error = value - output[:, None]
-    return Deleted(output[:, None] - weights * error / np.where(alone, 1.0, rest), alone)
-
-
-def lines_without_each(
-    weights: Array, delta: Array, value: Array, output: Array, fit: LocalFit, inverse: Array, slope: Array
-) -> Deleted:
-    """Heights (Q, K) of local lines without each key; delta (Q, K, d), inverse (Q, d, d) of the ridged spread.
-
-    f_{−i} = f − ℓ_i·r_i/(1 − h_i): ℓ_i is the effective weight, r_i how far row i lies from this line, and the leverage
-    h_i = α_i·(1 + (δ_i − δ̄)ᵀP(δ_i − δ̄)).
-    """
-    around = delta - np.asarray(fit.mean)[:, None]
-    turned = np.einsum("qka,qab->qkb", around, inverse)
-    leverage = weights * (1.0 + np.einsum("qkb,qkb->qk", turned, around))
-    effective = weights * (1.0 - np.einsum("qkb,qb->qk", turned, np.asarray(fit.mean)))
-    error = value - output[:, None] - np.einsum("qka,qa->qk", delta, slope)
-    rest = 1.0 - leverage
-    alone = rest < ALONE
-    return Deleted(output[:, None] - effective * error / np.where(alone, 1.0, rest), alone)
-
-
 def answers_without_each(smoother: Smoother, head: Head, query: Array, value: Array) -> Array:
     """f_{−i}(x) (Q, K) of one head at placed queries, for values (K,): one of a row's copies leaves.
 
-    *Cost*: O(Q·K·d²) time and memory O(Q·K·d): call it with a tile of queries.
+    f_{−i} = f − ℓ_i·r_i/(1 − h_i): ℓ_i is the effective weight, r_i how far row i lies from the mean or the line, and
+    h_i the leverage; of a mean ℓ = h = α. *Cost*: O(Q·K·d²) time, memory O(Q·K·d): call it with a tile of queries.
     """
     query = query.astype(np.float64)
     weights, empty = smoother.head_weights(head, query)
     each = weights / smoother.rows.copies
     if head.degree:
-        found = _lines(smoother, head, query, each, value, empty)
+        output, effective, leverage, error = _lines(smoother, head, query, each, value, empty)
     else:
-        found = without_each(each, value, weights @ value)
-    rows, keys = np.nonzero(found.alone)
+        output, effective, leverage = weights @ value, each, each
+        error = value - output[:, None]
+    rest = 1.0 - leverage
+    alone = rest < ALONE
+    answer = output[:, None] - effective * error / np.where(alone, 1.0, rest)
+    rows, keys = np.nonzero(alone)
     if rows.size:
-        found.answer[rows, keys] = _again(smoother, head, query[rows], keys, value)
-    return found.answer
+        answer[rows, keys] = _again(smoother, head, query[rows], keys, value)
+    return np.asarray(answer)
 
 
-def _lines(smoother: Smoother, head: Head, query: Array, weights: Array, value: Array, empty: Array) -> Deleted:
+def _lines(
+    smoother: Smoother, head: Head, query: Array, weights: Array, value: Array, empty: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Heights (Q,) of local lines; effective weights, leverages h = α·(1 + (δ − δ̄)ᵀP(δ − δ̄)) and errors (Q, K) of rows.
+
+    P is the inverse of the ridged spread.
+    """
     output, scale, local = smoother.local(head, query, value[:, None])
     fit, w = local.fit, head.w
     output = np.where(empty, weights @ value, output[:, 0])
     slope = np.where(empty[:, None], 0.0, np.asarray(fit.slope)[:, 0] * scale[0])
-    spread = np.asarray(fit.spread)
     if head.ridge > 0.0:
         W = w if w.ndim == 2 else np.diag(np.broadcast_to(w, query.shape[1]))
         W = W if head.sloped is None else W * head.sloped[:, None]
         inverse = inverse_spread(fit, W, head.ridge)
     else:
+        spread = np.asarray(fit.spread)
         variance = np.diagonal(spread, axis1=1, axis2=2)
         unit = np.where(variance > 0.0, 1.0 / np.sqrt(np.where(variance > 0.0, variance, 1.0)), 0.0)
         turned = np.linalg.pinv(spread * unit[:, :, None] * unit[:, None, :], rcond=1e-8, hermitian=True)
@@ -124,7 +98,12 @@ def _lines(smoother: Smoother, head: Head, query: Array, weights: Array, value: 
     inverse = np.where(empty[:, None, None], 0.0, inverse)
     delta = smoother.rows.placed(head.transform).astype(np.float64)[None] - query[:, None]
     delta = delta if head.sloped is None else delta * head.sloped
-    return lines_without_each(weights, delta, value, output, fit, inverse, slope)
+    mean = np.asarray(fit.mean)
+    around = delta - mean[:, None]
+    turned = np.einsum("qka,qab->qkb", around, inverse)
+    leverage = weights * (1.0 + np.einsum("qkb,qkb->qk", turned, around))
+    effective = weights * (1.0 - np.einsum("qkb,qb->qk", turned, mean))
+    return output, effective, leverage, value - output[:, None] - np.einsum("qka,qa->qk", delta, slope)
 
 
 def _again(smoother: Smoother, head: Head, query: Array, keys: Array, value: Array) -> Array:

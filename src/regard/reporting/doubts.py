@@ -72,20 +72,23 @@ class Doubts:
             yield from self._classes() if self.page.facts.classes else self._numbers()
         if self.why:
             leaning = self.say("leaning") if any(map(_leans, self.why)) else ""
-            yield f"<h2>{self.say('why')}</h2><p>{self.page.joined(self.say(self._how('why')), leaning)}</p>"
+            how = self.say("why_left_out" if self.page.facts.left_out else "why_new")
+            yield f"<h2>{self.say('why')}</h2><p>{self.page.joined(how, leaning)}</p>"
             for one in self.why:
                 yield from self._example(one)
 
-    def _how(self, name: str) -> str:
-        return f"{name}_left_out" if self.page.facts.left_out else f"{name}_new"
+    def _inside(self, name: str, **given: str) -> str:
+        """How many rows lie inside, and how they were answered."""
+        how = self.say("by_others" if self.page.facts.left_out else "not_seen")
+        said = self.say(name, how=how, inside=self._share(self.sure.inside), **given)
+        return f"<p>{self.page.joined(said, self._some())}</p>"
 
     def _share(self, inside: Any) -> str:
         return f"{float(np.mean(inside)):.1%}"
 
     def _numbers(self) -> Iterable[str]:
         sure = self.sure
-        told = {"inside": self._share(sure.inside), "half": number(float(np.median(sure.size)))}
-        yield f"<p>{self.page.joined(self.say(self._how('sure'), **told), self._some())}</p>"
+        yield self._inside("sure_inside", half=number(float(np.median(sure.size))))
         yield self.page.figure("sure", self.say("sure_picture" if sure.curve is None else "sure_curve"))
         if len(sure.rows) >= THIRDS and np.ptp(sure.size) > 1e-9 * float(sure.size.max()):
             parts = np.array_split(np.argsort(sure.size, kind="stable"), 3)
@@ -101,8 +104,7 @@ class Doubts:
 
     def _classes(self) -> Iterable[str]:
         sure = self.sure
-        told = {"inside": self._share(sure.inside), "size": f"{float(np.mean(sure.size)):.2f}"}
-        yield f"<p>{self.page.joined(self.say(self._how('sets'), **told), self._some())}</p>"
+        yield self._inside("sets_inside", size=f"{float(np.mean(sure.size)):.2f}")
         rows = []
         for size in np.unique(sure.size):
             here = sure.size == size

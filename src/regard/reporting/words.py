@@ -48,16 +48,12 @@ WORDS = {
         "有 {count} 行含空单元格：比较时只用它们有的列，这里的数字不计这些行。",
     ),
     "sure": Text("How sure is it?", "它有多大把握？"),
-    "sure_left_out": Text(
-        "Every answer comes with an interval that should hold the truth in nine of ten cases. Of these rows, each "
-        "answered by the others, {inside} lie inside theirs. Half of the answers are good to ± {half} or better.",
-        "每个答案都带一个区间，十次中应有九次包含真实值。这些行各由其余行回答，{inside} 落在自己的区间内；"
-        "一半答案的区间不宽于 ± {half}。",
-    ),
-    "sure_new": Text(
-        "Every answer comes with an interval that should hold the truth in nine of ten cases. Of these rows, which the "
-        "model had not seen, {inside} lie inside theirs. Half of the answers are good to ± {half} or better.",
-        "每个答案都带一个区间，十次中应有九次包含真实值。这些行模型没见过，{inside} 落在自己的区间内；"
+    "by_others": Text("each answered by the others", "各由其余行回答"),
+    "not_seen": Text("which the model had not seen", "模型没见过"),
+    "sure_inside": Text(
+        "Every answer comes with an interval that should hold the truth in nine of ten cases. Of these rows, {how}, "
+        "{inside} lie inside theirs. Half of the answers are good to ± {half} or better.",
+        "每个答案都带一个区间，十次中应有九次包含真实值。这些行{how}，{inside} 落在自己的区间内；"
         "一半答案的区间不宽于 ± {half}。",
     ),
     "sure_picture": Text(
@@ -100,18 +96,10 @@ WORDS = {
     "surest": Text("the third it is surest of", "最有把握的三分之一"),
     "between": Text("the third between", "中间的三分之一"),
     "unsurest": Text("the third it is least sure of", "最没把握的三分之一"),
-    "sets_left_out": Text(
+    "sets_inside": Text(
         "Every answer comes with the classes that it may be, so that nine of ten times the right one is among them. Of "
-        "these rows, each answered by the others, {inside} have the right class in their set, which holds {size} "
-        "classes on average.",
-        "每个答案都给出可能的类别，十次中应有九次包含正确的一个。这些行各由其余行回答，{inside} 的集合包含正确类别，"
-        "集合平均有 {size} 个类别。",
-    ),
-    "sets_new": Text(
-        "Every answer comes with the classes that it may be, so that nine of ten times the right one is among them. Of "
-        "these rows, which the model had not seen, {inside} have the right class in their set, which holds {size} "
-        "classes on average.",
-        "每个答案都给出可能的类别，十次中应有九次包含正确的一个。这些行模型没见过，{inside} 的集合包含正确类别，"
+        "these rows, {how}, {inside} have the right class in their set, which holds {size} classes on average.",
+        "每个答案都给出可能的类别，十次中应有九次包含正确的一个。这些行{how}，{inside} 的集合包含正确类别，"
         "集合平均有 {size} 个类别。",
     ),
     "set_size": Text("classes in the set", "集合中的类别数"),
