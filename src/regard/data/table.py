@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -120,7 +121,9 @@ class Table:
         return TableError(f"{self.source}: row {self.first + row}, column {name!r}: {what} ({FROM_0})")
 
     def _not_numbers(self, name: str, column: Array) -> TableError:
-        row = next(row for row, cell in enumerate(column) if not is_finite_number(cell))
+        # Decimal numbers within float64, as float() reads them: no separators, no hexadecimals, no nan.
+        plain = (PLAIN_NUMBER.fullmatch(cell) is not None and isfinite(float(cell)) for cell in column)
+        row = next(row for row, is_number in enumerate(plain) if not is_number)
         cell = column[row]
         if not cell.strip():
             return self.error(row, name, "is empty; missing values are not supported")
@@ -129,11 +132,6 @@ class Table:
         if self.is_text(name):
             return self.error(row, name, f"{shown(cell)} is not a number: this is a column of text")
         return self.error(row, name, f"{shown(cell)} is not a plain number such as 1000, -2.5 or 1e-3")
-
-
-def is_finite_number(cell: str) -> bool:
-    """True for decimal numbers within float64, as float() reads them: no separators, no hexadecimals, no nan."""
-    return PLAIN_NUMBER.fullmatch(cell) is not None and abs(float(cell)) < float("inf")
 
 
 def from_dataframe(frame: Any, source: str = "dataframe", first: int = 0) -> Table:

@@ -112,9 +112,7 @@ class Trainer:
         return "epochs"
 
     def _progress(self, steps: int) -> float:
-        if self.training.seconds is None:
-            return self.standing.step / steps
-        return max(self.standing.step / steps, (monotonic() - self._began) / self.training.seconds)
+        return max(self.standing.step / steps, (monotonic() - self._began) / (self.training.seconds or math.inf))
 
     def _step(self, batch: Any, progress: float) -> Tensor:
         """Sum of the losses of a batch."""
@@ -140,9 +138,7 @@ class Trainer:
         if self._watch is not None:
             spent = max(monotonic() - self._since, 1e-9)
             per_step = spent / max(at.step - self._steps_before, 1)
-            left = per_step * (steps - at.step)
-            if self.training.seconds is not None:
-                left = min(left, self.training.seconds - at.seconds)
+            left = min(per_step * (steps - at.step), (self.training.seconds or math.inf) - at.seconds)
             validation = at.validations[-1] if at.validations else math.nan
             rate = (at.all_tokens - self._tokens_before) / spent
             self._watch(
