@@ -88,8 +88,7 @@ def plain_pool(query: Tensor, key: Tensor, value: Tensor, score: Any, **options:
     """The same in plain torch, at the same precision."""
     names = ("mask", "valid_lens", "bias", "exclude", "sample_weight")
     given = laid(checked(query, key, value, score, *(options.get(name) for name in names)))
-    q, k, w, code = canonical(given.query, given.key, score)
-    output, logsumexp = plain(q, k, given.value, w, code, given.who)
+    output, logsumexp = plain(canonical(given, score))
     if given.log_heaviest is not None:
         logsumexp = logsumexp + given.log_heaviest.to(logsumexp.dtype)
     return output.to(query.dtype), logsumexp

@@ -45,8 +45,8 @@ def compile_only() -> list[str]:
 def calls() -> dict[str, Any]:
     import torch
 
-    from regard.engines.gpu import batches, launch, layer, products
-    from regard.engines.gpu.lay import ADDITIVE, Who, radial_form
+    from regard.engines.gpu import batches, launch, layer
+    from regard.engines.gpu.lay import ADDITIVE, Batch, Who, form_of
 
     labels = torch.arange(N)[None]
     every = Who(
@@ -58,17 +58,18 @@ def calls() -> dict[str, Any]:
     )
     wanted = frozenset({"query", "key", "value", "w"})
 
-    def both(module: Any, code: int, d: int, P: int, who: Who, dtype: Any = torch.float32, per: bool = False) -> None:
+    def both(code: int, d: int, P: int, who: Who, dtype: Any = torch.float32, per: bool = False) -> None:
         query, key, value = (torch.zeros(1, N, c, dtype=dtype) for c in (d, d, P))
         real = torch.promote_types(dtype, torch.float32)
         w = torch.ones(d, dtype=real) if per else torch.tensor(0.5, dtype=real)
-        found = module.averages(code, query, key, value, w, who)
+        it = Batch(code, query, key, value, w, who)
+        found = batches.averages(it)
         grad, height = torch.zeros(1, N, P, dtype=real), torch.zeros(1, N, dtype=real)
-        module.gradients(code, query, key, value, w, who, found, grad, height, wanted)
+        batches.gradients(it, found, grad, height, wanted)
 
     def lines() -> None:
         query, key, value = (torch.zeros(1, N, c, dtype=torch.float64) for c in (3, 3, 2))
-        form, state = radial_form(query, key, torch.ones(3, dtype=torch.float64), 0), torch.zeros(1, 2, N).double()
+        form, state = form_of(0, query, key, torch.ones(3, dtype=torch.float64)), torch.zeros(1, 2, N).double()
         launch.spread(form, value, every, state, 2)
         for mirror in (False, True):
             launch.pull(form, value, every, state, value, state[:, 0], torch.zeros(1, N, 3, 4).double(), mirror=mirror)
@@ -80,21 +81,21 @@ def calls() -> dict[str, Any]:
         layer.pull(it, layer.attend(it), torch.zeros(2, N, P), torch.zeros(2, N), (True, True, True, True))
 
     return {
-        "gaussian": lambda: both(batches, 0, 3, 1, Who()),
-        "additive": lambda: both(batches, 10, 4, 1, Who(), per=True),
-        "gaussian, per feature": lambda: both(batches, 0, 8, 2, every, per=True),
-        "gaussian, many features": lambda: both(batches, 0, 20, 9, every, per=True),
-        "gaussian, double": lambda: both(batches, 0, 3, 1, every, torch.float64),
-        "tricube": lambda: both(batches, 7, 3, 1, every),
-        "cosine, biased": lambda: both(batches, 8, 3, 1, every._replace(bias=torch.zeros(1, N, N))),
-        "dot product": lambda: both(batches, 9, 3, 1, every),
-        "additive, masked": lambda: both(batches, 10, 40, 2, every, per=True),
-        "additive, double": lambda: both(batches, 10, 20, 1, every, torch.float64, per=True),
-        "additive, many columns": lambda: both(batches, 10, 8, 9, every, per=True),
-        "gaussian rows": lambda: both(products, 16, 8, 1, every),
-        "gaussian rows, many columns": lambda: both(products, 16, 64, 20, every),
-        "dot rows": lambda: both(products, 17, 64, 64, every),
-        "dot rows, half": lambda: both(products, 17, 64, 64, every, torch.bfloat16),
+        "gaussian": lambda: both(0, 3, 1, Who()),
+        "additive": lambda: both(10, 4, 1, Who(), per=True),
+        "gaussian, per feature": lambda: both(0, 8, 2, every, per=True),
+        "gaussian, many features": lambda: both(0, 20, 9, every, per=True),
+        "gaussian, double": lambda: both(0, 3, 1, every, torch.float64),
+        "tricube": lambda: both(7, 3, 1, every),
+        "cosine, biased": lambda: both(8, 3, 1, every._replace(bias=torch.zeros(1, N, N))),
+        "dot product": lambda: both(9, 3, 1, every),
+        "additive, masked": lambda: both(10, 40, 2, every, per=True),
+        "additive, double": lambda: both(10, 20, 1, every, torch.float64, per=True),
+        "additive, many columns": lambda: both(10, 8, 9, every, per=True),
+        "gaussian rows": lambda: both(16, 8, 1, every),
+        "gaussian rows, many columns": lambda: both(16, 64, 20, every),
+        "dot rows": lambda: both(17, 64, 64, every),
+        "dot rows, half": lambda: both(17, 64, 64, every, torch.bfloat16),
         "lines": lines,
         "layer, few features": lambda: a_layer(0, 3, 1),
         "layer, many features": lambda: a_layer(0, 64, 64),

@@ -83,8 +83,7 @@ def test_matrix_products(score, d, P, option, programs, monkeypatch):
 
 
 def test_products_are_not_taken_where_they_lose(programs, monkeypatch):
-    from regard.engines.gpu.lay import GAUSSIAN
-    from regard.engines.gpu.products import GAUSSIAN_ROWS
+    from regard.engines.gpu.lay import GAUSSIAN, GAUSSIAN_ROWS
     from regard.tensors import ops, planner
 
     taken = []

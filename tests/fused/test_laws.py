@@ -9,8 +9,7 @@ import torch
 
 from fused_cases import answer, case, excess, plain_pool
 from regard.engines.gpu import launch
-from regard.engines.gpu.batches import form_of
-from regard.engines.gpu.lay import ADDITIVE, DOT, Who
+from regard.engines.gpu.lay import ADDITIVE, DOT, Who, form_of
 from regard.scores import Additive, DotProduct, Epanechnikov, Gaussian, Laplace
 from regard.tensors import fused_pool
 

@@ -9,7 +9,7 @@ import torch
 
 import regard
 from regard import engines
-from regard.engines.gpu.products import DOT_ROWS, GAUSSIAN_ROWS
+from regard.engines.gpu.lay import DOT_ROWS, GAUSSIAN_ROWS
 from regard.nn import AttentionPooling, GaussianScore, sparsemax
 from regard.scores import Additive, DotProduct, Epanechnikov, Gaussian, Laplace
 from regard.tensors import layer, ops, planner

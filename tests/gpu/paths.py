@@ -154,8 +154,7 @@ def _given(query: Tensor, key: Tensor, value: Tensor, score: Any, options: dict[
 def _by(way: str, given: Any, score: Any) -> tuple[Tensor, Tensor]:
     """Rows that are laid out, by a way that the planner need not choose."""
     flat = laid(given)
-    form = canonical(flat.query, flat.key, score)
-    return tensors._reshaped(*tensors._run(way, flat, form, given), flat, given)
+    return tensors._reshaped(*tensors._run(way, canonical(flat, score), given), flat, given)
 
 
 def _programs(*given: Any, products_work: int = planner.PRODUCTS_WORK) -> tuple[Tensor, Tensor]:

@@ -13,12 +13,11 @@ except ModuleNotFoundError as missing:
 
 from regard.nn.additive import AdditiveScore, ConcatenatedScore
 from regard.nn.baselines import LearnedBaseline, LeaveOneOut, MovingAverage
-from regard.nn.book import AdditiveAttention, DotProductAttention, NWKernelRegression
+from regard.nn.book import AdditiveAttention, AdditiveAttentionReg, DotProductAttention, NWKernelRegression
 from regard.nn.hard import HardAttention
 from regard.nn.heads import MultiHead, multi_head
 from regard.nn.looks import Look
 from regard.nn.masks import from_key_padding_mask
-from regard.nn.notes import AdditiveAttentionReg
 from regard.nn.pooling import Attended, AttentionPooling
 from regard.nn.scores import BilinearScore, DotProductScore, GaussianScore
 from regard.nn.softmaxes import entmax15, masked_softmax, softmax, sparsemax

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.core import scores
 from regard.nn.precision import widened
-from regard.nn.scores import at_least_one, fits
+from regard.nn.scores import Score, at_least_one, fits
 
 
 def projected(layer: nn.Linear, rows: Tensor) -> Tensor:
@@ -24,7 +25,7 @@ def additive(queries: Tensor, keys: Tensor, w_v: nn.Linear) -> Tensor:
     return projected(w_v, hidden).squeeze(-1)
 
 
-class AdditiveScore(nn.Module):
+class AdditiveScore(Score):
     """w_vᵀ tanh(W_q q + W_k k), without bias: queries and keys may have different sizes.
 
     Parameters
@@ -54,20 +55,21 @@ class AdditiveScore(nn.Module):
         self.W_k = nn.Linear(key_size, hidden_size, bias=False, device=device, dtype=dtype)
         self.w_v = nn.Linear(hidden_size, 1, bias=False, device=device, dtype=dtype)
 
-    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+    def check(self, queries: Tensor, keys: Tensor) -> None:
         fits(queries, keys, self.W_q.in_features, self.W_k.in_features)
-        return self.between(queries, self.keep(keys))
 
     def keep(self, keys: Tensor) -> Tensor:
-        """Keys as ``between`` takes them, projected once for all queries to come."""
         return projected(self.W_k, keys)
 
     def between(self, queries: Tensor, kept: Tensor) -> Tensor:
-        """Scores (…, Q, K) for keys that were kept."""
         return additive(projected(self.W_q, queries), kept, self.w_v)
 
+    def for_programs(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, scores.Score]:
+        queries, keys, W_q, W_k, w_v = widened(queries, keys, self.W_q.weight, self.W_k.weight, self.w_v.weight)
+        return queries, keys, scores.Additive(W_q, W_k, w_v[0])
 
-class ConcatenatedScore(nn.Module):
+
+class ConcatenatedScore(Score):
     """w_vᵀ tanh(W [q; k]): the same score as the books draw it, one hidden layer over query and key side by side.
 
     W [q; k] = W_q q + W_k k with W = [W_q, W_k], so ``as_additive()`` is equal and cheaper: it projects each query and
@@ -99,9 +101,11 @@ class ConcatenatedScore(nn.Module):
         self.W = nn.Linear(query_size + key_size, hidden_size, bias=False, device=device, dtype=dtype)
         self.w_v = nn.Linear(hidden_size, 1, bias=False, device=device, dtype=dtype)
 
-    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+    def check(self, queries: Tensor, keys: Tensor) -> None:
         fits(queries, keys, self.query_size, self.key_size)
-        queries, keys = widened(queries, keys)
+
+    def between(self, queries: Tensor, kept: Tensor) -> Tensor:
+        queries, keys = widened(queries, kept)
         batch = torch.broadcast_shapes(queries.shape[:-2], keys.shape[:-2])  # type: ignore[no-untyped-call]
         pairs = (*batch, queries.shape[-2], keys.shape[-2], -1)
         both = torch.cat([queries.unsqueeze(-2).expand(pairs), keys.unsqueeze(-3).expand(pairs)], dim=-1)

@@ -1,4 +1,5 @@
-"""The book's names: the attention classes of Dive into Deep Learning, signatures of editions 0.17 and 1.0.
+"""The book's names, and the notes': the attention classes of Dive into Deep Learning, signatures of editions 0.17 and
+1.0, and the notes' additive regression over a training set.
 
 Parameters are named as there, so saved weights load. What differs: masked keys get exactly nothing, a length of 0 gives
 zeros instead of a plain mean, inputs are not written to, and ``attention_weights`` is detached.
@@ -14,13 +15,12 @@ from torch import Tensor, nn
 
 from regard.nn.additive import additive, projected
 from regard.nn.inputs import prepared
-from regard.nn.pooling import attend
+from regard.nn.pooling import Remembered
 from regard.nn.scores import dot_product, gaussian
-from regard.nn.softmaxes import softmax
 from regard.tensors.inputs import Lengths
 
 
-class NWKernelRegression(nn.Module):
+class NWKernelRegression(Remembered):
     """Nadaraya–Watson regression with one learned w: Σ_k softmax_k(−½((q − x_k)·w)²) y_k.
 
     *Empty rows*: zeros. *Cost*: O(n·m).
@@ -30,12 +30,9 @@ class NWKernelRegression(nn.Module):
     [3.0]
     """
 
-    attention_weights: Tensor | None
-
     def __init__(self) -> None:
         super().__init__()
         self.w = nn.Parameter(torch.rand(1))
-        self.attention_weights = None
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """queries (n,), keys (n, m) and values (n, m): each query has its own; returns (n,).
@@ -46,12 +43,13 @@ class NWKernelRegression(nn.Module):
             shapes = ", ".join(str(tuple(t.shape)) for t in (queries, keys, values))
             raise ValueError(f"queries, keys and values must have shapes (n,), (n, m) and (n, m), got {shapes}")
         inputs = prepared(queries[:, None, None], keys.unsqueeze(-1), values.unsqueeze(-1))
-        output, weights = attend(lambda q, k: gaussian(q, k, self.w), inputs, softmax, nn.Identity())
-        self.attention_weights = weights.squeeze(1).detach()  # (n, m)
+        output = self._attended(lambda q, k: gaussian(q, k, self.w), inputs, nn.Identity())
+        assert self.attention_weights is not None
+        self.attention_weights = self.attention_weights.squeeze(1)  # (n, m)
         return output.flatten()
 
 
-class DotProductAttention(nn.Module):
+class DotProductAttention(Remembered):
     """Scaled dot-product attention; in both editions ``DotProductAttention(dropout)``.
 
     *Empty rows*: zeros. *Cost*: O(Q·K·(d + P)).
@@ -61,22 +59,17 @@ class DotProductAttention(nn.Module):
     torch.Size([2, 1, 2])
     """
 
-    attention_weights: Tensor | None
-
     def __init__(self, dropout: float) -> None:
         super().__init__()
         self.dropout = nn.Dropout(dropout)
-        self.attention_weights = None
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor, valid_lens: Lengths | None = None) -> Tensor:
         """queries (B, Q, d), keys (B, K, d), values (B, K, P), valid_lens (B,) or (B, Q); returns (B, Q, P)."""
         inputs = prepared(queries, keys, values, valid_lens)
-        output, weights = attend(dot_product, inputs, softmax, self.dropout)
-        self.attention_weights = weights.detach()  # (B, Q, K)
-        return output
+        return self._attended(dot_product, inputs, self.dropout)
 
 
-class AdditiveAttention(nn.Module):
+class AdditiveAttention(Remembered):
     """Additive attention: ``AdditiveAttention(key_size, query_size, num_hiddens, dropout)`` as in edition 0.17, or
     ``AdditiveAttention(num_hiddens, dropout)`` as in 1.0, which takes the sizes from the first batch it sees.
 
@@ -86,8 +79,6 @@ class AdditiveAttention(nn.Module):
     >>> attention(torch.ones(2, 1, 20), torch.ones(2, 10, 2), torch.ones(2, 10, 4), torch.tensor([2, 6])).shape
     torch.Size([2, 1, 4])
     """
-
-    attention_weights: Tensor | None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -101,17 +92,48 @@ class AdditiveAttention(nn.Module):
             self.W_q = nn.LazyLinear(hidden, bias=False)
         self.w_v = nn.Linear(hidden, 1, bias=False)
         self.dropout = nn.Dropout(given["dropout"])
-        self.attention_weights = None
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor, valid_lens: Lengths | None = None) -> Tensor:
         """queries (B, Q, query_size), keys (B, K, key_size), values (B, K, P), valid_lens (B,) or (B, Q)."""
         inputs = prepared(queries, keys, values, valid_lens)
-        output, weights = attend(self._score, inputs, softmax, self.dropout)
-        self.attention_weights = weights.detach()  # (B, Q, K)
-        return output
+        return self._attended(self._score, inputs, self.dropout)
 
     def _score(self, queries: Tensor, keys: Tensor) -> Tensor:
         return additive(projected(self.W_q, queries), projected(self.W_k, keys), self.w_v)
+
+
+class AdditiveAttentionReg(Remembered):
+    """Kernel regression with a learned score: Σ_k softmax_k(vᵀ tanh(W_q q + W_k x_k)) y_k.
+
+    Parameters
+    ----------
+    input_size : features of an input; queries and keys are inputs both.
+    hidden_size : units of the hidden layer.
+
+    *Empty rows*: zeros. *Cost*: O(Q·K·hidden_size) time and memory.
+
+    >>> net = AdditiveAttentionReg(input_size=1, hidden_size=8)
+    >>> net(torch.zeros(5, 1), torch.zeros(3, 1), torch.tensor([[1.0], [2.0], [6.0]]))[0].round().tolist()
+    [3.0]
+    """
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.W_q = nn.Linear(input_size, hidden_size, bias=False)
+        self.W_k = nn.Linear(input_size, hidden_size, bias=False)
+        self.v = nn.Linear(hidden_size, 1, bias=False)
+
+    def forward(self, queries: Tensor, keys: Tensor, values: Tensor, *, attn_mask: Tensor | None = None) -> Tensor:
+        """Predict: queries (Q, input_size), keys (K, input_size) and values (K, P) of the training set; returns (Q, P).
+
+        attn_mask : (Q, K), True = may attend. In training on the set itself, ``~torch.eye(K, dtype=torch.bool)``
+            keeps every row from looking at its own answer.
+        """
+        inputs = prepared(queries, keys, values, attn_mask=attn_mask)
+        return self._attended(self._score, inputs, nn.Identity())
+
+    def _score(self, queries: Tensor, keys: Tensor) -> Tensor:
+        return additive(projected(self.W_q, queries), projected(self.W_k, keys), self.v)
 
 
 def _named(*names: str) -> Signature:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
+import torch
 from torch import Tensor, nn
 
+from regard.nn.additive import AdditiveScore
 from regard.nn.inputs import Inputs, prepared
-from regard.nn.large import fused
 from regard.nn.precision import full_precision, widened
+from regard.nn.scores import BilinearScore, DotProductScore, GaussianScore, Score
 from regard.nn.softmaxes import Normalise, normalised, softmax
+from regard.tensors import planner, pooled
+from regard.tensors.inputs import Inputs as Given
 from regard.tensors.inputs import Lengths
 
 ScoreFunction = Callable[[Tensor, Tensor], Tensor]
+
+# Scores that the programs have; a subclass may be any other.
+WITH_PROGRAMS = (AdditiveScore, BilinearScore, DotProductScore, GaussianScore)
 
 
 class Attended(NamedTuple):
@@ -31,6 +38,17 @@ def attend(score: ScoreFunction, inputs: Inputs, normalise: Normalise, dropout: 
         kept, values = widened(dropout(weights), inputs.values)
         output = kept @ values  # (…, Q, P)
     return Attended(inputs.told(output), inputs.told_weights(weights))
+
+
+class Remembered(nn.Module):
+    """Soft attention that leaves its weights behind, detached, as the book's and the notes' classes do."""
+
+    attention_weights: Tensor | None = None  # (…, Q, K) of the last call
+
+    def _attended(self, score: ScoreFunction, inputs: Inputs, dropout: Callable[[Tensor], Tensor]) -> Tensor:
+        output, weights = attend(score, inputs, softmax, dropout)
+        self.attention_weights = weights.detach()
+        return output
 
 
 class AttentionPooling(nn.Module):
@@ -92,12 +110,31 @@ class AttentionPooling(nn.Module):
         """
         inputs = prepared(queries, keys, values, valid_lens, attn_mask)
         dropping = self.training and self.dropout.p > 0.0
-        if not need_weights and not dropping and self.normalise is softmax:
-            output = fused(self.score, inputs)
-            if output is not None:
-                return output
+        if not (need_weights or dropping or self.normalise is not softmax or self._is_dense(inputs)):
+            return self._by_programs(inputs)
         attended = attend(self.score, inputs, self.normalise, self.dropout)
         return attended if need_weights else attended.output
+
+    def _is_dense(self, inputs: Inputs) -> bool:
+        """Whether the scores of all pairs are formed, in plain torch."""
+        if type(self.score) not in WITH_PROGRAMS:
+            return True
+        pairs = inputs.queries.shape[:-1].numel() * inputs.keys.shape[-2]
+        if isinstance(self.score, AdditiveScore):
+            pairs *= self.score.w_v.in_features
+        elif isinstance(self.score, GaussianScore):
+            pairs *= inputs.keys.shape[-1]
+        return planner.layer_is_dense(pairs, inputs.mask)
+
+    def _by_programs(self, inputs: Inputs) -> Tensor:
+        """The output (…, Q, P) without its (…, Q, K) weights."""
+        score, values = cast(Score, self.score), inputs.values
+        score.check(inputs.queries, inputs.keys)
+        with full_precision(values.device):
+            queries, keys, plain = score.for_programs(inputs.queries, inputs.keys)
+            batch = torch.broadcast_shapes(queries.shape[:-2], keys.shape[:-2], values.shape[:-2])  # type: ignore[no-untyped-call]
+            output, _ = pooled(Given(queries, keys, values, batch, inputs.mask), plain, look=True)
+        return inputs.told(output)
 
     def extra_repr(self) -> str:
         name = getattr(self.normalise, "__name__", repr(self.normalise))

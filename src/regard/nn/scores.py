@@ -12,6 +12,7 @@ from math import sqrt
 import torch
 from torch import Tensor, nn
 
+from regard.core import scores
 from regard.nn.precision import widened
 from regard.tensors.decay import decaying
 
@@ -30,7 +31,32 @@ def dot_product(queries: Tensor, keys: Tensor) -> Tensor:
     return (queries / sqrt(max(queries.shape[-1], 1))) @ keys.transpose(-2, -1)
 
 
-class GaussianScore(nn.Module):
+class Score(nn.Module):
+    """What the scores of this package share: keys are kept once for all queries to come, then scored with each."""
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        self.check(queries, keys)
+        return self.between(queries, self.keep(keys))
+
+    def check(self, queries: Tensor, keys: Tensor) -> None:
+        """Raise ValueError unless queries and keys have the same features."""
+        if queries.shape[-1] != keys.shape[-1]:
+            raise ValueError(f"queries have {queries.shape[-1]} features and keys {keys.shape[-1]}; they must agree")
+
+    def keep(self, keys: Tensor) -> Tensor:
+        """Keys as ``between`` takes them: as they are, unless the score projects them."""
+        return keys
+
+    def between(self, queries: Tensor, kept: Tensor) -> Tensor:
+        """Scores (…, Q, K) for keys that were kept."""
+        raise NotImplementedError
+
+    def for_programs(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, scores.Score]:
+        """Queries, keys and a score of ``regard.scores`` that come to the same."""
+        raise NotImplementedError
+
+
+class GaussianScore(Score):
     """−½‖w∘(q − k)‖² with a learned w: with this score, attention pooling is Nadaraya–Watson regression.
 
     Parameters
@@ -62,25 +88,23 @@ class GaussianScore(nn.Module):
             raise ValueError(f"w must be a finite number, (d,) numbers or a matrix (d, r), got {w!r}")
         self.w = nn.Parameter(start.detach().clone())
 
-    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
-        same_width(queries, keys)
+    def check(self, queries: Tensor, keys: Tensor) -> None:
+        super().check(queries, keys)
         if self.w.ndim and self.w.shape[0] != keys.shape[-1]:
             raise ValueError(f"w is for {self.w.shape[0]} features but keys have {keys.shape[-1]}")
-        return self.between(queries, keys)
-
-    def keep(self, keys: Tensor) -> Tensor:
-        """Keys as ``between`` takes them: as they are."""
-        return keys
 
     def between(self, queries: Tensor, kept: Tensor) -> Tensor:
-        """Scores (…, Q, K) for keys that were kept."""
         return gaussian(queries, kept, self.w)
+
+    def for_programs(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, scores.Score]:
+        queries, keys, w = widened(queries, keys, self.w)
+        return queries, keys, scores.Gaussian(w)
 
     def extra_repr(self) -> str:
         return f"w={self.w.item():.4g}" if self.w.ndim == 0 else f"w={tuple(self.w.shape)}"
 
 
-class DotProductScore(nn.Module):
+class DotProductScore(Score):
     """q·k/√d: nothing to learn, and unit variance whatever d.
 
     *Cost*: O(Q·K·d) time, O(Q·K) memory.
@@ -89,20 +113,14 @@ class DotProductScore(nn.Module):
     [[[2.0, 2.0]]]
     """
 
-    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
-        same_width(queries, keys)
-        return self.between(queries, keys)
-
-    def keep(self, keys: Tensor) -> Tensor:
-        """Keys as ``between`` takes them: as they are."""
-        return keys
-
     def between(self, queries: Tensor, kept: Tensor) -> Tensor:
-        """Scores (…, Q, K) for keys that were kept."""
         return dot_product(queries, kept)
 
+    def for_programs(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, scores.Score]:
+        return queries, keys, scores.DotProduct(1.0)
 
-class BilinearScore(nn.Module):
+
+class BilinearScore(Score):
     """qᵀ W k: a dot product between queries and keys of different sizes.
 
     Parameters
@@ -132,28 +150,23 @@ class BilinearScore(nn.Module):
         start = torch.randn(query_size, key_size, device=device, dtype=dtype)
         self.W = nn.Parameter(start / sqrt(query_size * key_size))
 
-    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+    def check(self, queries: Tensor, keys: Tensor) -> None:
         fits(queries, keys, *self.W.shape)
-        return self.between(queries, self.keep(keys))
 
     def keep(self, keys: Tensor) -> Tensor:
-        """Keys as ``between`` takes them, projected once for all queries to come."""
         keys, W = widened(keys, self.W)
         return keys @ W.T
 
     def between(self, queries: Tensor, kept: Tensor) -> Tensor:
-        """Scores (…, Q, K) for keys that were kept."""
         queries, kept = widened(queries, kept)
         return queries @ kept.transpose(-2, -1)
 
+    def for_programs(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, scores.Score]:
+        queries, keys, W = widened(queries, keys, self.W)
+        return queries, keys @ W.T, scores.DotProduct(W.shape[0] ** 0.5)
+
     def extra_repr(self) -> str:
         return f"query_size={self.W.shape[0]}, key_size={self.W.shape[1]}"
-
-
-def same_width(queries: Tensor, keys: Tensor) -> None:
-    """Raise ValueError unless queries and keys have the same features."""
-    if queries.shape[-1] != keys.shape[-1]:
-        raise ValueError(f"queries have {queries.shape[-1]} features and keys {keys.shape[-1]}; they must agree")
 
 
 def fits(queries: Tensor, keys: Tensor, query_size: int, key_size: int) -> None:

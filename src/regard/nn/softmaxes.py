@@ -34,10 +34,7 @@ def sparsemax(scores: Tensor) -> Tensor:
     if scores.shape[-1] == 0:
         return scores
     z, nothing = _below_peak(scores)
-    count, top = _sorted(z)
-    support = z > _threshold((top.cumsum(-1) - 1.0) / count, top)
-    size = support.sum(-1, keepdim=True)
-    inside = torch.where(support, z, 0.0)
+    support, size, inside = _support(z, lambda top, count: (top.cumsum(-1) - 1.0) / count)
     tau = (inside.sum(-1, keepdim=True) - 1.0) / size
     return (torch.where(support, inside - tau, 0.0) + nothing).to(scores.dtype)
 
@@ -53,12 +50,13 @@ def entmax15(scores: Tensor) -> Tensor:
     if scores.shape[-1] == 0:
         return scores
     z, nothing = _below_peak(scores / 2.0)
-    count, top = _sorted(z)
-    mean = top.cumsum(-1) / count
-    spread = (top.square().cumsum(-1) / count - mean.square()).clamp(min=0.0)
-    support = z > _threshold(mean - (1.0 / count - spread).clamp(min=0.0).sqrt(), top)
-    size = support.sum(-1, keepdim=True)
-    inside = torch.where(support, z, 0.0)
+
+    def taus(top: Tensor, count: Tensor) -> Tensor:
+        mean = top.cumsum(-1) / count
+        spread = (top.square().cumsum(-1) / count - mean.square()).clamp(min=0.0)
+        return mean - (1.0 / count - spread).clamp(min=0.0).sqrt()
+
+    support, size, inside = _support(z, taus)
     mean = inside.sum(-1, keepdim=True) / size
     spread = torch.where(support, inside - mean, 0.0).square().sum(-1, keepdim=True)
     tau = mean - ((1.0 - spread) / size).sqrt()
@@ -109,13 +107,14 @@ def _below_peak(scores: Tensor) -> tuple[Tensor, Tensor]:
     return wide - peak, peak - peak
 
 
-def _sorted(z: Tensor) -> tuple[Tensor, Tensor]:
-    """1, 2, …, K and the scores in falling order; both thresholds lie above −1, so what is below −2 may stay there."""
+def _support(z: Tensor, taus_of: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Keys (…, K) above the threshold, their number (…, 1), and z with 0 for all others.
+
+    ``taus_of`` gives the thresholds of the 1, 2, …, K largest; that of the largest support above its own τ counts.
+    """
+    # Both thresholds lie above −1, so what is below −2 may stay there.
     top = z.detach().clamp(min=-2.0).sort(-1, descending=True).values
-    return torch.arange(1, z.shape[-1] + 1, device=z.device, dtype=z.dtype), top
-
-
-def _threshold(taus: Tensor, top: Tensor) -> Tensor:
-    """The τ (…, 1) of the largest support that lies above its own τ."""
-    size = (top > taus).sum(-1, keepdim=True)
-    return taus.gather(-1, (size - 1).clamp(min=0))
+    taus = taus_of(top, torch.arange(1, z.shape[-1] + 1, device=z.device, dtype=z.dtype))
+    largest = (top > taus).sum(-1, keepdim=True)
+    support = z > taus.gather(-1, (largest - 1).clamp(min=0))
+    return support, support.sum(-1, keepdim=True), torch.where(support, z, 0.0)

@@ -7,11 +7,12 @@ again in the backward pass.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from regard.core.scores import Score
-from regard.engines.gpu.lay import ADDITIVE, ADDITIVE_ALONE, DOT
-from regard.engines.gpu.products import DOT_ROWS, GAUSSIAN_ROWS
+from regard.engines.gpu.lay import ADDITIVE, ADDITIVE_ALONE, DOT, DOT_ROWS, GAUSSIAN_ROWS, Batch
 from regard.pooling.planner import Plan
 from regard.tensors import ops, planner
 from regard.tensors.flash import flash_pool
@@ -90,24 +91,15 @@ def pool_tensors(
     return _shaped(*pooled(given, score, look=True), value)
 
 
-def explain_tensors(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    score: Score,
-    *,
-    mask: Tensor | None = None,
-    sample_weight: Tensor | None = None,
-    exclude: tuple[Tensor, Tensor] | None = None,
-) -> Plan:
-    """How ``pool_tensors`` computes this, and why. *Cost*: that of checking the numbers; nothing is pooled."""
-    given = checked(query, key, value, score, mask, None, None, exclude, sample_weight, look=True)
+def explain_tensors(query: Tensor, key: Tensor, value: Tensor, score: Score, **options: Any) -> Plan:
+    """How ``pool_tensors`` of the same arguments computes this, and why. *Cost*: that of checking the numbers."""
+    given = checked(query, key, value, score, **options, look=True)
     way, members, flat = planner.choose(given, score), [], laid(given)
     require_finite(flat)
-    q, k, w, code = (part.detach() if isinstance(part, Tensor) else part for part in canonical(*flat[:2], score))
+    it = canonical(flat, score)
     if way == "compiled":
-        members = ops.plans(q, k, flat.value.detach(), w, code, *flat.who[:6])
-    elif way == "products" and code != DOT and not planner.loses_little(q, k, w):
+        members = ops.plans(it)
+    elif way == "products" and it.code != DOT and not planner.loses_little(it):
         way = "fused"
     return planner.explained(given, score, way, members)
 
@@ -117,56 +109,50 @@ def pooled(given: Inputs, score: Score, *, look: bool) -> tuple[Tensor, Tensor]:
 
     ``look``: numbers are examined first, where code may branch on them; what is not finite is an error then.
     """
-    way, flat, query = planner.choose(given, score), None, given.query
-    form = None
-    if look and can_branch(query):
+    way, flat, it = planner.choose(given, score), None, None
+    if look and can_branch(given.query):
         flat = laid(given)
         require_finite(flat)
-        if planner.on_programs(query):
-            form = canonical(flat.query, flat.key, score)
-            outside = far(*(part.detach() for part in form[:3])) if planner.may_be_far(form[3], way) else None
+        if planner.on_programs(given.query):
+            it = canonical(flat, score)
+            outside = far(it) if planner.may_be_far(it.code, way) else None
             if outside is not None and bool(outside.any()):
-                return _reshaped(*_apart(flat, form, outside, given), flat, given)
+                return _reshaped(*_apart(it, outside, given), flat, given)
     if way in ("flash", "cudnn"):
-        return flash_pool(query, given.key, given.value, float(score.w), way)  # type: ignore[attr-defined]
+        return flash_pool(*given[:3], float(score.w), way)  # type: ignore[attr-defined]
     if way == "layer":
         return layer_pool(given, score)
-    flat = laid(given) if flat is None else flat
-    return _reshaped(*_run(way, flat, form or canonical(flat.query, flat.key, score), given), flat, given)
+    flat = flat or laid(given)
+    return _reshaped(*_run(way, it or canonical(flat, score), given), flat, given)
 
 
-Form = tuple[Tensor, Tensor, Tensor, int]
-
-
-def _run(way: str, flat: Laid, form: Form, given: Inputs) -> tuple[Tensor, Tensor]:
+def _run(way: str, it: Batch, given: Inputs) -> tuple[Tensor, Tensor]:
     """output (B, Q, P) and logsumexp (B, Q) of rows that are laid out."""
-    (q, k, w, code), value = form, flat.value
     if way == "dense":
-        return plain(q, k, value, w, code, flat.who)
-    if way == "products" and code == DOT:
+        return plain(it)
+    if way == "products" and it.code == DOT:
         # Numbers that came in half precision are exact in it.
-        dtype = given.query.dtype if len({part.dtype for part in given[:3]}) == 1 else q.dtype
-        q, k, value, code = q.to(dtype), k.to(dtype), value.to(dtype), DOT_ROWS
-    elif way == "products" and planner.loses_little(q, k, w):
-        code = GAUSSIAN_ROWS
-    elif way == "fused" and code == ADDITIVE:
-        pulled = torch.is_grad_enabled() and any(part.requires_grad for part in (q, k, value, w))
-        code = ADDITIVE if pulled else ADDITIVE_ALONE
-    output, logsumexp, _ = ops.pool_op(q, k, value, w, code, *flat.who[:6])
+        dtype = given.query.dtype if len({part.dtype for part in given[:3]}) == 1 else it.query.dtype
+        it = Batch(DOT_ROWS, it.query.to(dtype), it.key.to(dtype), it.value.to(dtype), it.w, it.who)
+    elif way == "products" and planner.loses_little(it):
+        it = it._replace(code=GAUSSIAN_ROWS)
+    elif way == "fused" and it.code == ADDITIVE:
+        pulled = torch.is_grad_enabled() and any(part.requires_grad for part in it[1:5])
+        it = it if pulled else it._replace(code=ADDITIVE_ALONE)
+    output, logsumexp, _ = ops.pool_op(*it[1:5], it.code, *it.who[:6])
     return output, logsumexp
 
 
-def _apart(flat: Laid, form: Form, outside: Tensor, given: Inputs) -> tuple[Tensor, Tensor]:
+def _apart(it: Batch, outside: Tensor, given: Inputs) -> tuple[Tensor, Tensor]:
     """The same where some queries (Q,) lie so far outside that plain torch answers them, block by block."""
-    q, k, w, code = form
-    near, away, columns = (~outside).nonzero()[:, 0], outside.nonzero()[:, 0], flat.value.shape[2]
-    each = given.batch.numel() * k.shape[1]  # pairs of a query
+    near, away, members = (~outside).nonzero()[:, 0], outside.nonzero()[:, 0], given.batch.numel()
     found = []
     if len(near):
-        way = planner.of_rows(given, code, q.shape[2], given.batch.numel() * len(near))
-        found.append(_run(way, flat.take(near), (q[:, near], k, w, code), given))
-    size = max(1, planner.SMALL["cuda"] // max(1, each * max(k.shape[2], columns)))
-    found += [plain(q[:, rows], k, flat.value, w, code, flat.take(rows).who) for rows in torch.split(away, size)]
+        way = planner.of_rows(given, it.code, it.query.shape[2], members * len(near))
+        found.append(_run(way, it.take(near), given))
+    each = members * it.key.shape[1] * max(it.key.shape[2], it.value.shape[2])  # numbers that a query takes
+    size = max(1, planner.SMALL["cuda"] // max(1, each))
+    found += [plain(it.take(rows)) for rows in torch.split(away, size)]
     order = torch.cat([near, away]).argsort()
     output, logsumexp = (torch.cat(parts, 1)[:, order] for parts in zip(*found, strict=True))
     return output, logsumexp

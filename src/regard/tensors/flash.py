@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
+from regard.engines.gpu.batches import gradients
 from regard.engines.gpu.launch import Attended
-from regard.engines.gpu.lay import LOG2E, Who
-from regard.engines.gpu.products import DOT_ROWS, gradients
+from regard.engines.gpu.lay import DOT_ROWS, LOG2E, Batch
 
 Tensor = torch.Tensor
 
@@ -52,9 +52,6 @@ class _LogMass(torch.autograd.Function):
         state = torch.stack([logsumexp * LOG2E, torch.ones_like(logsumexp)], 1)
         w = torch.tensor(float(ctx.scale), device=grad.device)
         found = Attended(output, logsumexp, state)
-        part = gradients(
-            DOT_ROWS, query, key, nothing, w, Who(), found, output, grad.contiguous(), frozenset({"query", "key"})
-        )
-        assert part.query is not None
-        assert part.key is not None
-        return part.query.to(query.dtype), part.key.to(key.dtype), None, None
+        it = Batch(DOT_ROWS, query, key, nothing, w)
+        part = gradients(it, found, output, grad.contiguous(), frozenset({"query", "key"}))
+        return part["query"].to(query.dtype), part["key"].to(key.dtype), None, None

@@ -1,4 +1,4 @@
-"""A score in the operators' form: both sides projected where it projects, one parameter, and a code."""
+"""Problems in the operators' form: both sides projected where the score projects, one parameter, and a code."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 import torch
 
 from regard.core.scores import Additive, DotProduct, Radial, Score
-from regard.engines.gpu.lay import ADDITIVE, DOT
+from regard.engines.gpu.lay import ADDITIVE, DOT, Batch
 from regard.tensors.decay import shifted
+from regard.tensors.inputs import Laid
 
 Tensor = torch.Tensor
 
@@ -25,8 +26,9 @@ def parameter(given: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.full((), float(within), dtype=dtype, device=device)
 
 
-def canonical(query: Tensor, key: Tensor, score: Score) -> tuple[Tensor, Tensor, Tensor, int]:
-    """Both sides (B, rows, ·), the one parameter and the code that the operators know."""
+def canonical(given: Laid, score: Score) -> Batch:
+    """The problems as the operators know them."""
+    query, key, value, who = given[:4]
 
     def within(given: Any) -> Tensor:
         part = parameter(given, query.dtype, query.device)
@@ -35,23 +37,24 @@ def canonical(query: Tensor, key: Tensor, score: Score) -> tuple[Tensor, Tensor,
 
     if isinstance(score, Additive):
         W_q, W_k, w_v = (within(part) for part in (score.W_q, score.W_k, score.w_v))
-        return query @ W_q.T, key @ W_k.T, w_v, ADDITIVE
+        return Batch(ADDITIVE, query @ W_q.T, key @ W_k.T, value, w_v, who)
     assert isinstance(score, Radial | DotProduct)
     w = within(score.w)
     if isinstance(score, DotProduct):
-        return query, key, w / max(query.shape[2], 1) ** 0.5, DOT
+        return Batch(DOT, query, key, value, w / max(query.shape[2], 1) ** 0.5, who)
     if w.ndim == 2:
         # Seen from their middle, projections round least; what a mask hides must not move it.
         centre = torch.where(torch.isfinite(key), key, 0.0).detach().mean((0, 1))
         # A power of two stays outside: products of numbers and a large w would overflow.
         power = torch.frexp(w.detach().abs().amax() if w.numel() else w.new_zeros(())).exponent
         w = shifted(w, -power)
-        return (query - centre) @ w, (key - centre) @ w, shifted(query.new_ones(()), power), score.kernel.code
-    return query, key, w, score.kernel.code
+        query, key, w = (query - centre) @ w, (key - centre) @ w, shifted(query.new_ones(()), power)
+    return Batch(score.kernel.code, query, key, value, w, who)
 
 
-def far(query: Tensor, key: Tensor, w: Tensor) -> Tensor:
+def far(it: Batch) -> Tensor:
     """Queries (Q,) for which the programs' squares of distances, or of w, may round to each other or overflow."""
+    query, key, w = it.query.detach(), it.key.detach(), it.w.detach()
     limits = torch.finfo(query.dtype)
     low, high = key.amin(1, keepdim=True), key.amax(1, keepdim=True)
     nearest, farthest = (

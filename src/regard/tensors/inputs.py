@@ -89,15 +89,6 @@ class Laid(NamedTuple):
     who: Who
     log_heaviest: Tensor | None  # (B, 1) what is missing in logsumexp
 
-    def take(self, rows: Tensor) -> Laid:
-        """The same for some of the queries only."""
-        mine = {
-            name: part[:, rows]
-            for name in ("mask", "bias", "lens", "query_labels")
-            if (part := getattr(self.who, name)) is not None
-        }
-        return self._replace(query=self.query[:, rows], who=self.who._replace(**mine))
-
 
 def can_branch(part: Tensor) -> bool:
     """Whether code may branch on numbers: neither is it compiled nor a graph captured."""
@@ -145,7 +136,7 @@ def checked(
     lens = None if valid_lens is None else lengths_of(valid_lens, (*batch, Q, K), device, look)
     labels = None if exclude is None else _labels(exclude, Q, K, device)
     weight = None if sample_weight is None else _weight(sample_weight, K, device, look)
-    return Inputs(query, key, value, batch, *matrices, lens, labels, weight)
+    return Inputs(query, key, value, batch, matrices[0], matrices[1], lens, labels, weight)
 
 
 def batch_of(words: Wording, query: Tensor, key: Tensor, value: Tensor) -> torch.Size:

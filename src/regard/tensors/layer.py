@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from regard.core.scores import Additive, DotProduct, Score
+from regard.engines.gpu.launch import Attended
 from regard.engines.gpu.lay import ADDITIVE, DOT, GAUSSIAN
-from regard.engines.gpu.layer import Layer, Seen, attend, pull
+from regard.engines.gpu.layer import Layer, attend, pull
 from regard.tensors.forms import parameter
 from regard.tensors.inputs import Inputs
 
@@ -21,15 +22,14 @@ Tensor = torch.Tensor
 def layer_pool(given: Inputs, score: Score) -> tuple[Tensor, Tensor]:
     """output (…, Q, P) in the query's dtype and logsumexp (…, Q)."""
     query, batch, lens, mask = given.query, given.batch, given.lens, given.mask
-    Q, K, flat = query.shape[-2], given.key.shape[-2], given[:3]
-    if len(batch) != 1:
-        flat = tuple(part.reshape(-1, *part.shape[-2:]) for part in flat)
+    Q, K = query.shape[-2], given.key.shape[-2]
+    q, k, v = (part if len(batch) == 1 else part.reshape(-1, *part.shape[-2:]) for part in given[:3])
     if lens is not None:
         lens = lens.expand(*batch, lens.shape[-1]).reshape(-1, lens.shape[-1])
         lens = lens[:, 0] if lens.shape[1] == 1 else lens
     if mask is not None:
         mask = mask.expand(*batch, Q, K).reshape(-1, Q, K)
-    told = _told(*flat, score)
+    told = _told(q, k, v, score)
     if torch.is_grad_enabled() and any(part.requires_grad for part in told[:4]):
         output, logsumexp = _Layer.apply(*told, lens, mask)  # type: ignore[no-untyped-call]
     else:
@@ -96,7 +96,7 @@ class _Layer(torch.autograd.Function):
         if grad is None:
             grad = torch.zeros_like(seen[0])
         wants = ctx.needs_input_grad[:4]
-        found = pull(it, Seen(*seen), grad, grad_log, wants)
+        found = pull(it, Attended(*seen), grad, grad_log, wants)
         given = (query, key, value, w)
         grads = (
             part.to(of.dtype) if wanted and part is not None else None

@@ -16,9 +16,9 @@ import torch
 from regard.core.problem import Problem, build, mean_adjoint
 from regard.core.scores import RADIAL, Additive, DotProduct, Nearest, Score
 from regard.core.state import Partial, finish
-from regard.engines.gpu import batches, products
+from regard.engines.gpu import batches
 from regard.engines.gpu.launch import Attended
-from regard.engines.gpu.lay import ADDITIVE, DOT, Tensor, Who, largest_batch
+from regard.engines.gpu.lay import ADDITIVE, DOT, Batch, Tensor, Who, largest_batch
 from regard.pooling.planner import Plan, plan
 from regard.pooling.runner import available_threads, run_moments, run_pullback
 from regard.tensors import planner
@@ -27,11 +27,6 @@ _SIDES = "Tensor query, Tensor key, Tensor value, Tensor w, int code, "
 _WHO = "Tensor? mask, Tensor? bias, Tensor? lens, Tensor? query_labels, Tensor? key_labels, Tensor? log_weight"
 _NAMES = ("query", "key", "value", "w")
 _KERNELS = {score.kernel.code: score for score in RADIAL.values()}
-
-
-def _by(code: int) -> Any:
-    """The module that knows this score."""
-    return products if code >= products.GAUSSIAN_ROWS else batches
 
 
 def _real(query: Tensor) -> torch.dtype:
@@ -48,10 +43,10 @@ def pool_op(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *wh
     """output (B, Q, P), logsumexp (B, Q) and state (B, 2, Q): peak and mass of every query.
 
     query (B, Q, d), key (B, K, d), value (B, K, P), of one dtype, float32 or float64, or half for dot products by rows;
-    a batch of 1 is shared. w and code as in ``engines.batches`` and ``engines.products``. Output is float32 at least.
+    a batch of 1 is shared. w and code as in ``engines.gpu.lay``. Output is float32 at least.
     """
     if planner.on_programs(query):
-        found = _by(code).averages(code, query, key, value, w, Who(*who))
+        found = batches.averages(Batch(code, query, key, value, w, Who(*who)))  # type: ignore[arg-type]
         return found.output, found.logsumexp, found.state[:, :, : query.shape[1]].contiguous()
     return _pool_numpy(query, key, value, w, code, *who)
 
@@ -78,8 +73,8 @@ def pool_backward_op(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code:
     names = frozenset(name for name, wanted in zip(_NAMES, want, strict=True) if wanted)
     if planner.on_programs(query):
         found = Attended(output, grad_logsumexp, state)
-        part = _by(code).gradients(code, query, key, value, w, Who(*who), found, grad_output, grad_logsumexp, names)
-        grads = part._asdict()
+        it = Batch(code, query, key, value, w, Who(*who))
+        grads = batches.gradients(it, found, grad_output, grad_logsumexp, names)
     else:
         grads = _pull_numpy(query, key, value, w, code, who, output, state, grad_output, grad_logsumexp, names)
     sizes = dict(zip(_NAMES, (query, key, value, w), strict=True))
@@ -151,9 +146,10 @@ def _members(*parts: Tensor | None) -> Iterator[tuple[Any, ...]]:
         yield tuple(None if part is None else _member(part, b) for part in parts)
 
 
-def plans(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *who: Tensor | None) -> list[Plan]:
+def plans(it: Batch) -> list[Plan]:
     """How ``regard::pool`` computes every member of a batch on a CPU."""
-    problems = (_problem(code, q, k, v, w, tuple(whom)) for q, k, v, *whom in _members(query, key, value, *who))
+    sides, w = (part.detach() for part in it[1:4]), it.w.detach()
+    problems = (_problem(it.code, q, k, v, w, tuple(who)) for q, k, v, *who in _members(*sides, *it.who[:6]))
     return [plan(problem.sketch(), "auto", available_threads()) for problem in problems]
 
 

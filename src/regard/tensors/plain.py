@@ -7,25 +7,18 @@ from __future__ import annotations
 
 import torch
 
-from regard.engines.gpu.lay import ADDITIVE, DOT, GAUSSIAN, LAPLACE, Who
+from regard.engines.gpu.lay import ADDITIVE, DOT, GAUSSIAN, LAPLACE, Batch
 from regard.tensors.decay import decaying
 
 Tensor = torch.Tensor
 
 
-def plain(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    w: Tensor,
-    code: int,
-    who: Who,
-) -> tuple[Tensor, Tensor]:
-    """output (B, Q, P) and logsumexp (B, Q); arguments as those of ``regard::pool``.
+def plain(it: Batch) -> tuple[Tensor, Tensor]:
+    """output (B, Q, P) and logsumexp (B, Q), as by ``regard::pool``.
 
     A query that may attend to NaN or infinity gets NaN, and no other notices.
     """
-    mask, bias, lens, query_labels, key_labels, log_weight, _ = who
+    code, query, key, value, w, (mask, bias, lens, query_labels, key_labels, log_weight, _) = it
     allowed = torch.ones((1, query.shape[1], key.shape[1]), dtype=torch.bool, device=query.device)
     if mask is not None:
         allowed = allowed & mask

@@ -33,7 +33,7 @@ import torch
 from regard.core.plan import Step
 from regard.core.problem import Sketch
 from regard.core.scores import Additive, DotProduct, Gaussian, Score
-from regard.engines.gpu.lay import ADDITIVE, DOT, GAUSSIAN, LAPLACE
+from regard.engines.gpu.lay import ADDITIVE, DOT, GAUSSIAN, LAPLACE, Batch
 from regard.engines.gpu.layer import PRODUCTS
 from regard.engines.gpu.rows import loss
 from regard.pooling.planner import Plan
@@ -125,9 +125,9 @@ def of_rows(given: Inputs, code: int, width: int, queries: int) -> str:
     return "products" if wide and not biased and can_branch(given.query) else "fused"
 
 
-def loses_little(query: Tensor, key: Tensor, w: Tensor) -> bool:
+def loses_little(it: Batch) -> bool:
     """Whether Gaussian scores from products are good to 5e-6. NaN, which a mask may hide, does not tell: then not."""
-    return float(loss(query.detach(), key.detach(), w.detach())) <= LARGEST_LOSS
+    return float(loss(it.query.detach(), it.key.detach(), it.w.detach())) <= LARGEST_LOSS
 
 
 def may_be_far(code: int, way: str) -> bool:
@@ -155,8 +155,8 @@ def _torch_attention(given: Inputs, score: Score) -> str | None:
         return None
     if query.shape[-1] % FLASH_MULTIPLE or not 0 < query.shape[-1] <= FLASH_WIDTH:
         return None
-    heads = (part.reshape(-1, 1, *part.shape[-2:]) for part in (query, key, value))
-    return TORCH_ATTENTION.get(int(torch._fused_sdp_choice(*heads, scale=float(score.w) / query.shape[-1] ** 0.5)))
+    q, k, v = (part.reshape(-1, 1, *part.shape[-2:]) for part in (query, key, value))
+    return TORCH_ATTENTION.get(int(torch._fused_sdp_choice(q, k, v, scale=float(score.w) / query.shape[-1] ** 0.5)))
 
 
 def _is_layer(given: Inputs, score: Score, code: int, width: int, pairs: int) -> bool:

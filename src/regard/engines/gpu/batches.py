@@ -2,72 +2,50 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 
-from regard.engines.gpu.launch import Attended, attend, pull
+from regard.engines.gpu import products
+from regard.engines.gpu.launch import Attended, Pulled, attend, pull
 from regard.engines.gpu.lay import (
     ADDITIVE,
     ADDITIVE_ALONE,
     DOT,
     GAUSSIAN,
+    GAUSSIAN_ROWS,
     LAPLACE,
     LOG2E,
+    Batch,
     Form,
     Tensor,
     Who,
-    additive_form,
-    dot_form,
-    radial_form,
+    form_of,
 )
 
 
-class Pulled(NamedTuple):
-    """Gradients; None where not wanted."""
-
-    query: Tensor | None = None
-    key: Tensor | None = None
-    value: Tensor | None = None
-    w: Tensor | None = None
-
-
-def form_of(code: int, query: Tensor, key: Tensor, w: Tensor) -> Form:
-    """What the programs are told; w is () or (d,), () for dot products, w_v (h,) for hidden units."""
-    if code == DOT:
-        return dot_form(query, key, w)
-    return additive_form(query, key, w) if code in (ADDITIVE, ADDITIVE_ALONE) else radial_form(query, key, w, code)
-
-
-def averages(code: int, query: Tensor, key: Tensor, value: Tensor, w: Tensor, who: Who) -> Attended:
-    """output (B, Q, P), logsumexp (B, Q) and the state of queries (B, Q, d) over keys (B, K, d), values (B, K, P)."""
-    form = form_of(code, query, key, w)
-    found = attend(form, value, who, alone=code == ADDITIVE_ALONE)
+def averages(it: Batch) -> Attended:
+    """output (B, Q, P), logsumexp (B, Q) and the state of queries."""
+    if it.code >= GAUSSIAN_ROWS:
+        return products.attend_rows(products.told(it), it.who)
+    form = form_of(*it[:3], it.w)
+    found = attend(form, it.value, it.who, alone=it.code == ADDITIVE_ALONE)
     if form.sign is None:
         return found
-    return found._replace(logsumexp=found.logsumexp + (form.sign[: len(w)] * w).sum())
+    return found._replace(logsumexp=found.logsumexp + (form.sign[: len(it.w)] * it.w).sum())
 
 
 def gradients(
-    code: int,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    w: Tensor,
-    who: Who,
-    found: Attended,
-    grad_output: Tensor,
-    grad_logsumexp: Tensor,
-    want: frozenset[str],
-) -> Pulled:
+    it: Batch, found: Attended, grad_output: Tensor, grad_logsumexp: Tensor, want: frozenset[str]
+) -> dict[str, Tensor]:
     """Gradients of Σ grad_output·output + Σ grad_logsumexp·logsumexp w.r.t. ``want`` ⊆ {query, key, value, w}."""
-    form = form_of(code, query, key, w)
-    attended = found.state[:, 1, : query.shape[1]] != 0.0
+    attended = found.state[:, 1, : it.query.shape[1]] != 0.0
     grad_logsumexp = torch.where(attended, grad_logsumexp, 0.0)
     level = (grad_output * found.output).sum(2) - grad_logsumexp
-    out = pulled(form, value, w, who, found.state, grad_output, level, None, want, grad_logsumexp.sum())
-    sizes = {"query": query, "key": key, "value": value, "w": w}
-    return Pulled(**{name: shared(getattr(out, name), sizes[name]) for name in want})
+    if it.code >= GAUSSIAN_ROWS:
+        out = products.pulled(it, found.state, grad_output, level, want)
+    else:
+        form, lifted = form_of(*it[:3], it.w), grad_logsumexp.sum()
+        out = pulled(form, it.value, it.w, it.who, found.state, grad_output, level, None, want, lifted)
+    return {name: _shared(getattr(out, name), getattr(it, name)) for name in want}
 
 
 def pulled(
@@ -125,6 +103,6 @@ def _rate(code: int) -> float:
     return {GAUSSIAN: 1.0, LAPLACE: LOG2E}.get(code, -2.0)
 
 
-def shared(grad: Tensor, given: Tensor) -> Tensor:
+def _shared(grad: Tensor, given: Tensor) -> Tensor:
     """The gradient of what a batch shares is a sum over the batch."""
     return grad.sum(0, keepdim=True) if grad.ndim == 3 and grad.shape[0] > given.shape[0] else grad

@@ -89,12 +89,9 @@ def hard_gradients(problem: Problem, adjoint: Adjoint, want: frozenset[str], dev
     left, grad = (torch.tensor(np.asarray(part, np.float64), device=device) for part in (adjoint.left, adjoint.value))
     for rows, _, e, delta in blocks(problem, device) if "value" in want else ():
         mass = e.sum(1, keepdim=True)
-        alpha = e / torch.where(mass > 0.0, mass, 1.0) * left[rows, :1]
+        turn = left[rows, :1]
         if left.shape[1] > 1:
-            alpha = (
-                e
-                / torch.where(mass > 0.0, mass, 1.0)
-                * (left[rows, :1] + torch.einsum("qa,qka->qk", left[rows, 1:], delta))
-            )
+            turn = turn + torch.einsum("qa,qka->qk", left[rows, 1:], delta)
+        alpha = e / torch.where(mass > 0.0, mass, 1.0) * turn
         value += (alpha.T @ grad[rows]).cpu().numpy()
     return Gradients(**{name: grad for name, grad in (zeros | {"value": value}).items() if name in want})

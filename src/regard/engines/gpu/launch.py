@@ -50,7 +50,15 @@ class Attended(NamedTuple):
     output: Tensor  # (B, Q, P), 0 in empty rows
     logsumexp: Tensor  # (B, Q), −inf in empty rows
     state: Tensor  # (B, 2, n) peak in powers of two, and mass
-    moments: Tensor | None = None  # (splits, B, 2 + P, n)
+
+
+class Pulled(NamedTuple):
+    """Gradients; None where not wanted."""
+
+    query: Tensor | None = None
+    key: Tensor | None = None
+    value: Tensor | None = None
+    w: Tensor | None = None
 
 
 class Tile(NamedTuple):
@@ -113,7 +121,7 @@ def attend(
         parts.append(finish_state(state, queries))
     if len(parts) == 1:
         return parts[0]
-    return parts[0]._replace(output=torch.cat([part.output for part in parts], 2), moments=None)
+    return parts[0]._replace(output=torch.cat([part.output for part in parts], 2))
 
 
 def finish_state(state: Tensor, queries: int) -> Attended:
@@ -127,7 +135,7 @@ def finish_state(state: Tensor, queries: int) -> Attended:
         state, state.stride(0), state.stride(1), merged, output, logsumexp, queries, n,
         SPLITS=splits, P=columns - 2, BF=ROW, num_warps=1,
     )  # fmt: skip
-    return Attended(output, logsumexp, merged, state)
+    return Attended(output, logsumexp, merged)
 
 
 def spread(

@@ -19,6 +19,8 @@ GAUSSIAN, LAPLACE, BOXCAR, COSINE = 0, 1, 2, 8
 DOT, ADDITIVE = 9, 10
 # Additive scores that no gradient is asked of: their program rounds otherwise than the adjoint pass.
 ADDITIVE_ALONE = 13
+# The two scores by matrix products of rows.
+GAUSSIAN_ROWS, DOT_ROWS = 16, 17
 # Features up to which their sums stay in registers.
 FEW_FEATURES = 16
 # Rows are filled up to a multiple of this: every tile divides it.
@@ -44,6 +46,23 @@ class Who(NamedTuple):
     def hides(self) -> bool:
         """Whether something that is not finite may stand behind a mask."""
         return not self.finite and any(part is not None for part in self[:6])
+
+
+class Batch(NamedTuple):
+    """A batch of problems with a score of this code; a batch of 1 is shared."""
+
+    code: int
+    query: Tensor  # (B, Q, d), or (B, Q, h) hidden units
+    key: Tensor  # (B, K, d) or (B, K, h)
+    value: Tensor  # (B, K, P)
+    w: Tensor  # () or (d,), () for dot products, w_v (h,) for hidden units
+    who: Who = Who()
+
+    def take(self, rows: Tensor) -> Batch:
+        """The same for some of the queries only."""
+        mask, bias, lens, labels = (None if part is None else part[:, rows] for part in self.who[:4])
+        who = self.who._replace(mask=mask, bias=bias, lens=lens, query_labels=labels)
+        return self._replace(query=self.query[:, rows], who=who)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,18 +95,17 @@ class Form:
         return self.code < ADDITIVE and 0 < self.query.shape[2] <= FEW_FEATURES
 
 
-def radial_form(query: Tensor, key: Tensor, w: Tensor, code: int) -> Form:
-    """log K(‖w∘(q − k)‖); w is () or (d,)."""
+def form_of(code: int, query: Tensor, key: Tensor, w: Tensor) -> Form:
+    """log K(‖w∘(q − k)‖), w·q·k or w·tanh(q + k) in the programs' words; w as in ``Batch``."""
+    if code in (ADDITIVE, ADDITIVE_ALONE):
+        return _additive_form(query, key, w)
+    if code == DOT:
+        return Form(DOT, query, key, w * LOG2E)
     unit = {GAUSSIAN: 0.5 * LOG2E, LAPLACE: LOG2E**2}.get(code, 1.0)
     return Form(code, query, key, w * w * unit)
 
 
-def dot_form(query: Tensor, key: Tensor, w: Tensor) -> Form:
-    """w·q·k; w is ()."""
-    return Form(DOT, query, key, w * LOG2E)
-
-
-def additive_form(a: Tensor, b: Tensor, w_v: Tensor) -> Form:
+def _additive_form(a: Tensor, b: Tensor, w_v: Tensor) -> Form:
     """w_vᵀ tanh(a + b) less Σ sign·w_v, through tanh z = 1 − 2/(1 + exp 2z) and exp(2(a + b)) = exp 2a · exp 2b.
 
     Exponentials are taken once per query and once per key. Where products of them could overflow, the programs are

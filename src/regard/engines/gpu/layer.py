@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from regard.engines.gpu.launch import multiprocessors
+from regard.engines.gpu.launch import Attended, Pulled, multiprocessors
 from regard.engines.gpu.lay import ADDITIVE, GAUSSIAN
+from regard.engines.gpu.products import Tile
 
 Tensor = torch.Tensor
 
@@ -32,22 +33,7 @@ class Layer(NamedTuple):
     mask: Tensor | None  # (B, Q, K) boolean
 
 
-class Seen(NamedTuple):
-    """Averages, and what their gradients need."""
-
-    output: Tensor  # (B, Q, P) float32
-    logsumexp: Tensor  # (B, Q)
-    state: Tensor  # (B, 2, Q) peak in powers of two, and mass
-
-
-class Tile(NamedTuple):
-    fixed: int
-    stream: int
-    warps: int
-    stages: int
-
-
-def attend(it: Layer, tile: Tile | None = None) -> Seen:
+def attend(it: Layer, tile: Tile | None = None) -> Attended:
     """Averages and the state of every query."""
     from regard.programs.triton.layer import layer_attend as program
 
@@ -60,19 +46,12 @@ def attend(it: Layer, tile: Tile | None = None) -> Seen:
     tensors = (it.query, it.key, it.value, it.w, *whom, output, logsumexp, state)
     sizes = (Q, it.key.shape[1], *it.query.stride(), *it.key.stride(), *it.value.stride(), *strides)
     _launch(program, (-(-Q // one.fixed), B, 1), tensors, sizes, (*_facts(it), *flags, _apart(it)), one)
-    return Seen(output, logsumexp, state)
+    return Attended(output, logsumexp, state)
 
 
-class Pulled(NamedTuple):
-    """Gradients; None where not wanted."""
-
-    query: Tensor | None
-    key: Tensor | None
-    value: Tensor | None
-    w: Tensor | None
-
-
-def pull(it: Layer, seen: Seen, grad: Tensor, grad_log: Tensor | None, want: tuple[bool, bool, bool, bool]) -> Pulled:
+def pull(
+    it: Layer, seen: Attended, grad: Tensor, grad_log: Tensor | None, want: tuple[bool, bool, bool, bool]
+) -> Pulled:
     """Gradients of Σ grad·output + Σ grad_log·logsumexp w.r.t. query, key, value and w, where wanted."""
     query = key = value = w = None
     level = (grad * seen.output).sum(2)
@@ -87,7 +66,7 @@ def pull(it: Layer, seen: Seen, grad: Tensor, grad_log: Tensor | None, want: tup
 
 def _pull(
     it: Layer,
-    seen: Seen,
+    seen: Attended,
     grad: Tensor,
     level: Tensor,
     *,

@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 import torch
 
-from regard.engines.gpu.batches import Pulled, shared
-from regard.engines.gpu.launch import FEW_COLUMNS, Attended, finish_state, least_mass, multiprocessors
+from regard.engines.gpu.launch import FEW_COLUMNS, Attended, Pulled, finish_state, least_mass, multiprocessors
 from regard.engines.gpu.lay import (
+    GAUSSIAN_ROWS,
     LOG2E,
+    Batch,
     Sides,
     Tensor,
     Who,
@@ -22,9 +23,6 @@ from regard.engines.gpu.lay import (
 )
 from regard.engines.gpu.rows import Rows, Scaled, dot_rows, gaussian_rows, halves, scaled
 
-# Codes of the two scores that these programs know, beside those of ``lay``.
-GAUSSIAN_ROWS, DOT_ROWS = 16, 17
-
 
 class Told(NamedTuple):
     """A batch of problems in the programs' words."""
@@ -36,58 +34,39 @@ class Told(NamedTuple):
     powers: tuple[Tensor, Tensor] | None  # for a dot product
 
 
-def told(code: int, query: Tensor, key: Tensor, value: Tensor, w: Tensor, who: Who, peak: Tensor | None = None) -> Told:
+def told(it: Batch, peak: Tensor | None = None) -> Told:
     """In the rows of a Gaussian score, queries have their ``peak`` (B, Q) taken off."""
-    sides = sides_of(query, key, value, who, guard=False)
+    sides = sides_of(*it[1:4], it.who, guard=False)
     found = powers = None
-    if code == GAUSSIAN_ROWS:
-        found = scaled(sides.query, sides.key, w)
+    if it.code == GAUSSIAN_ROWS:
+        found = scaled(sides.query, sides.key, it.w)
         own = sides.own if peak is None else -peak if sides.own is None else sides.own - peak
         rows = gaussian_rows(found, sides.shift, own)
         shift = torch.zeros_like(sides.shift)
     else:
-        rows, powers = dot_rows(sides.query, sides.key, w)
+        rows, powers = dot_rows(sides.query, sides.key, it.w)
         shift = sides.shift
     shift = lay_fixed(shift[:, :, None])[:, 0]
-    shift[:, key.shape[1] :] = -torch.inf
+    shift[:, it.key.shape[1] :] = -torch.inf
     return Told(rows, sides, shift, found, powers)
 
 
-def averages(code: int, query: Tensor, key: Tensor, value: Tensor, w: Tensor, who: Who) -> Attended:
-    """As ``batches.averages``."""
-    return attend_rows(told(code, query, key, value, w, who), who)
-
-
-def gradients(
-    code: int,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    w: Tensor,
-    who: Who,
-    found: Attended,
-    grad_output: Tensor,
-    grad_logsumexp: Tensor,
-    want: frozenset[str],
-) -> Pulled:
-    """As ``batches.gradients``."""
-    peak, mass = found.state[:, 0, : query.shape[1]], found.state[:, 1, : query.shape[1]]
-    it = told(code, query, key, value, w, who, peak.masked_fill(~torch.isfinite(mass), torch.nan))
-    attended = found.state[:, 1, : query.shape[1]] != 0.0
-    level = (grad_output * found.output).sum(2) - torch.where(attended, grad_logsumexp, 0.0)
+def pulled(it: Batch, state: Tensor, grad: Tensor, level: Tensor, want: frozenset[str]) -> Pulled:
+    """Gradients, with cotangents of scores weight·(grad·value − level)."""
+    queries, who, w = it.query.shape[1], it.who, it.w
+    peak, mass = state[:, 0, :queries], state[:, 1, :queries]
+    told_of = told(it, peak.masked_fill(~torch.isfinite(mass), torch.nan))
     out: dict[str, Tensor] = {}
     # A Gaussian w is in both sides.
     if want & {"query", "w"}:
-        sums = pull_rows(it, who, found.state, grad_output, level, mirror=False)
-        out["query"] = _of_side(it, sums, w, mirror=False)
-    if want & {"key", "value"} or ("w" in want and it.scaled is not None):
-        sums = pull_rows(it, who, found.state, grad_output, level, mirror=True)
+        out["query"] = _of_side(told_of, pull_rows(told_of, who, state, grad, level, mirror=False), w, mirror=False)
+    if want & {"key", "value"} or ("w" in want and told_of.scaled is not None):
+        sums = pull_rows(told_of, who, state, grad, level, mirror=True)
         assert sums.columns is not None
-        out["key"], out["value"] = _of_side(it, sums, w, mirror=True), sums.columns
+        out["key"], out["value"] = _of_side(told_of, sums, w, mirror=True), sums.columns
     if "w" in want:
-        out["w"] = _of_w(it, out, w)
-    sizes = {"query": query, "key": key, "value": value, "w": w}
-    return Pulled(**{name: shared(out[name], sizes[name]) for name in want})
+        out["w"] = _of_w(told_of, out, w)
+    return Pulled(**out)
 
 
 def _of_side(it: Told, sums: RowSums, w: Tensor, *, mirror: bool) -> Tensor:
@@ -108,6 +87,8 @@ def _of_w(it: Told, out: dict[str, Tensor], w: Tensor) -> Tensor:
 
 
 class Tile(NamedTuple):
+    """Rows of the fixed and of the streamed side that one program handles at once, and with what."""
+
     fixed: int
     stream: int
     warps: int

@@ -12,8 +12,7 @@ import torch
 from regard.core.arrays import is_tensor
 from regard.core.problem import Problem
 from regard.core.scores import Additive, DotProduct, Radial, Score
-from regard.engines.gpu.batches import form_of
-from regard.engines.gpu.lay import ADDITIVE, DOT, Form, Tensor, Who
+from regard.engines.gpu.lay import ADDITIVE, DOT, Form, Tensor, Who, form_of
 
 
 def device() -> torch.device:
