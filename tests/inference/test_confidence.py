@@ -57,11 +57,12 @@ def test_standard_errors_are_their_formula(kind):
 def test_np_needs_one_bandwidth_and_a_product_kernel():
     for model in (
         regard.KernelRegressor().fit(X, Y),
+        regard.AttentionRegressor(score="dot", max_iter=2).fit(X, Y),
         regard.NadarayaWatsonRegressor("biweight", bandwidth=1.0).fit(np.hstack([X, X]), Y),
         regard.NadarayaWatsonRegressor(bandwidth=[1.0, np.inf]).fit(np.hstack([X, X]), Y),
     ):
         at = NEW if model.n_features_in_ == 1 else np.hstack([NEW, NEW])
-        with pytest.raises(ValueError, match="np"):
+        with pytest.raises(ValueError, match="np's|'np'"):
             model.standard_error(at, "np")
     with pytest.raises(ValueError, match="method must be"):
         model.standard_error(at, "stata")

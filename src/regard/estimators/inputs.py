@@ -25,17 +25,14 @@ FLOATS = [np.float64, np.float32]
 
 def query_array(estimator: Any, X: Any) -> Array:
     """X of ``predict`` as (Q, d), checked against what ``fit`` saw; a mixed table as its features."""
-    if "coding_" in vars(estimator):
-        frame = _frame("X", X)
-        validate_data(estimator, X, reset=False, skip_check_array=True)
-        return _checked_features(estimator, coded(estimator, X, frame))
-    plain, named = _table(X), _frame("X", X) is not None
-    if named:
-        validate_data(estimator, X, reset=False, skip_check_array=True)
-        query = _checked_features(estimator, plain)
-    else:
-        query = validate_data(estimator, plain, reset=False, dtype=FLOATS, ensure_all_finite=_allowed(estimator))
-    return np.asarray(query)
+    frame, mixed, finite = _frame("X", X), "coding_" in vars(estimator), _allowed(estimator)
+    plain = None if mixed else _table(X, frame)
+    if not mixed and frame is None:
+        return np.asarray(validate_data(estimator, plain, reset=False, dtype=FLOATS, ensure_all_finite=finite))
+    validate_data(estimator, X, reset=False, skip_check_array=True)
+    features = coded(estimator, X, frame) if mixed else plain
+    options = {"dtype": FLOATS, "input_name": "X", "estimator": estimator, "ensure_all_finite": finite}
+    return np.asarray(check_array(features, **options))
 
 
 def training_arrays(estimator: Any, X: Any, y: Any, *, labels: bool, again: bool = False) -> tuple[Array, Array]:
@@ -50,8 +47,8 @@ def training_arrays(estimator: Any, X: Any, y: Any, *, labels: bool, again: bool
         if (coding := coding_of(estimator, X, frame)) is not None:
             estimator.coding_ = coding
     mixed = "coding_" in vars(estimator)
-    plain, named = coded(estimator, X, frame) if mixed else _table(X), mixed or frame is not None
-    target = y if y is None else _labels(y) if labels else _plain("y", y)
+    plain, named = coded(estimator, X, frame) if mixed else _table(X, frame), mixed or frame is not None
+    target = y if y is None else _labels(y) if labels else _plain("y", y, _frame("y", y))
     if issparse(target):
         raise TypeError("y is sparse, but dense data is required; use y.toarray()")
     if target is not None and target.ndim and plain.shape[0] != len(target):
@@ -59,12 +56,12 @@ def training_arrays(estimator: Any, X: Any, y: Any, *, labels: bool, again: bool
     if target is not None and not labels:
         checked_range("y", target)
     options = {"dtype": FLOATS, "multi_output": not labels, "y_numeric": not labels}
+    options |= {"ensure_all_finite": _allowed(estimator)}
     if named and target is not None:
         validate_data(estimator, X, skip_check_array=True, reset=not again)
-        key, target = check_X_y(plain, target, estimator=estimator, ensure_all_finite=_allowed(estimator), **options)
+        key, target = check_X_y(plain, target, estimator=estimator, **options)
     else:
-        finite = _allowed(estimator)
-        key, target = validate_data(estimator, plain, target, reset=not again, ensure_all_finite=finite, **options)
+        key, target = validate_data(estimator, plain, target, reset=not again, **options)
     key = np.array(key, order="C")
     if labels:
         check_classification_targets(target)
@@ -76,12 +73,6 @@ def training_arrays(estimator: Any, X: Any, y: Any, *, labels: bool, again: bool
     return key, value
 
 
-def _checked_features(estimator: Any, features: Array) -> Array:
-    return np.asarray(
-        check_array(features, dtype=FLOATS, input_name="X", estimator=estimator, ensure_all_finite=_allowed(estimator))
-    )
-
-
 def _allowed(estimator: Any) -> Any:
     """Whether X may have gaps, in scikit-learn's words."""
     return "allow-nan" if estimator.missing == "ignore" else True
@@ -89,6 +80,8 @@ def _allowed(estimator: Any) -> Any:
 
 def _frame(name: str, given: Any) -> nw.DataFrame[Any] | None:
     """The dataframe behind ``given``, if it is one."""
+    if type(given) is np.ndarray:
+        return None
     if is_chunked(given):
         raise TypeError(f"{name} is of dask, and what was asked for needs it in memory; use {name}.compute()")
     try:
@@ -100,9 +93,9 @@ def _frame(name: str, given: Any) -> nw.DataFrame[Any] | None:
     return frame if isinstance(frame, nw.DataFrame) else None
 
 
-def _table(X: Any) -> Any:
+def _table(X: Any, frame: nw.DataFrame[Any] | None) -> Any:
     """X as a real array of two axes with at least one row; a sparse X passes, for scikit-learn to refuse."""
-    array = _plain("X", X)
+    array = _plain("X", X, frame)
     if issparse(array):
         return array
     if array.ndim != 2:
@@ -116,11 +109,10 @@ def _table(X: Any) -> Any:
     return array
 
 
-def _plain(name: str, given: Any) -> Any:
+def _plain(name: str, given: Any, frame: nw.DataFrame[Any] | None) -> Any:
     """Real numbers as an array, whatever they came in; sparse ones as they are."""
     if issparse(given):
         return given
-    frame = _frame(name, given)
     if frame is not None:
         return _stacked(name, frame)
     if isinstance(given, np.ma.MaskedArray):

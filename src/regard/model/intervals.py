@@ -17,6 +17,7 @@ from scipy.integrate import quad
 from scipy.special import ndtri
 
 from regard.core.arrays import Array
+from regard.core.scores import Radial
 from regard.model.jackknife import jackknife_intervals
 from regard.model.ranks import conformal_bound, quantiles, smooth_quantiles
 from regard.model.residual_scale import fit_tails, log_density
@@ -92,9 +93,12 @@ def _np_merr(smoother: Smoother, query: Array) -> Array:
     rows, features, (head, *others) = smoother.rows, query.shape[1], smoother.heads
     if others or head.neighbours is not None:
         raise ValueError("method='np' is for one bandwidth; this model has several: use 'weights'")
+    score = head.score
+    if not isinstance(score, Radial):
+        raise ValueError("np's standard errors are for kernels, which score= of this model is not: use 'weights'")
     if head.w.ndim == 2 or not np.all(head.w):
         raise ValueError("np's standard errors need a bandwidth for every feature: w must be numbers that are not 0")
-    kernel = head.score.kernel  # type: ignore[attr-defined]
+    kernel = score.kernel
     if features > 1 and kernel.name != "gaussian":
         raise ValueError(f"np's kernels of several features are products, which kernel={kernel.name!r} is not")
     whole = 2.0 * quad(lambda u: float(kernel.value(np.asarray(u * u))), 0.0, 1.0 if kernel.compact else 60.0)[0]
@@ -102,7 +106,7 @@ def _np_merr(smoother: Smoother, query: Array) -> Array:
     centre = value.mean(axis=0)
     columns = np.concatenate([value - centre, (value - centre) ** 2], axis=1)
     options = {"sample_weight": rows.sample_weight, **smoother.run.options}
-    output, logsumexp = pool(query.astype(np.float64), rows.key.astype(np.float64), columns, head.score, **options)
+    output, logsumexp = pool(query.astype(np.float64), rows.key.astype(np.float64), columns, score, **options)
     mean, square = np.split(output, 2, axis=1)
     variance = np.maximum(square - mean**2, 0.0)
     with np.errstate(over="ignore", invalid="ignore"):

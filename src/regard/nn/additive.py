@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -25,7 +27,32 @@ def additive(queries: Tensor, keys: Tensor, w_v: nn.Linear) -> Tensor:
     return projected(w_v, hidden).squeeze(-1)
 
 
-class AdditiveScore(Score):
+class HiddenScore(Score):
+    """A hidden layer over a query and a key, of which ``_project`` makes the first half and ``w_v`` is the second."""
+
+    def __init__(
+        self,
+        query_size: int,
+        key_size: int,
+        hidden_size: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        at_least_one(query_size=query_size, key_size=key_size, hidden_size=hidden_size)
+        self.query_size, self.key_size = query_size, key_size
+        self._project(hidden_size, device=device, dtype=dtype)
+        self.w_v = nn.Linear(hidden_size, 1, bias=False, device=device, dtype=dtype)
+
+    def _project(self, hidden_size: int, **options: Any) -> None:
+        raise NotImplementedError
+
+    def check(self, queries: Tensor, keys: Tensor) -> None:
+        fits(queries, keys, self.query_size, self.key_size)
+
+
+class AdditiveScore(HiddenScore):
     """w_vᵀ tanh(W_q q + W_k k), without bias: queries and keys may have different sizes.
 
     Parameters
@@ -40,23 +67,9 @@ class AdditiveScore(Score):
     torch.Size([1, 3, 4])
     """
 
-    def __init__(
-        self,
-        query_size: int,
-        key_size: int,
-        hidden_size: int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__()
-        at_least_one(query_size=query_size, key_size=key_size, hidden_size=hidden_size)
-        self.W_q = nn.Linear(query_size, hidden_size, bias=False, device=device, dtype=dtype)
-        self.W_k = nn.Linear(key_size, hidden_size, bias=False, device=device, dtype=dtype)
-        self.w_v = nn.Linear(hidden_size, 1, bias=False, device=device, dtype=dtype)
-
-    def check(self, queries: Tensor, keys: Tensor) -> None:
-        fits(queries, keys, self.W_q.in_features, self.W_k.in_features)
+    def _project(self, hidden_size: int, **options: Any) -> None:
+        self.W_q = nn.Linear(self.query_size, hidden_size, bias=False, **options)
+        self.W_k = nn.Linear(self.key_size, hidden_size, bias=False, **options)
 
     def keep(self, keys: Tensor) -> Tensor:
         return projected(self.W_k, keys)
@@ -69,7 +82,7 @@ class AdditiveScore(Score):
         return queries, keys, scores.Additive(W_q, W_k, w_v[0])
 
 
-class ConcatenatedScore(Score):
+class ConcatenatedScore(HiddenScore):
     """w_vᵀ tanh(W [q; k]): the same score as the books draw it, one hidden layer over query and key side by side.
 
     W [q; k] = W_q q + W_k k with W = [W_q, W_k], so ``as_additive()`` is equal and cheaper: it projects each query and
@@ -86,23 +99,8 @@ class ConcatenatedScore(Score):
     True
     """
 
-    def __init__(
-        self,
-        query_size: int,
-        key_size: int,
-        hidden_size: int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__()
-        at_least_one(query_size=query_size, key_size=key_size, hidden_size=hidden_size)
-        self.query_size, self.key_size = query_size, key_size
-        self.W = nn.Linear(query_size + key_size, hidden_size, bias=False, device=device, dtype=dtype)
-        self.w_v = nn.Linear(hidden_size, 1, bias=False, device=device, dtype=dtype)
-
-    def check(self, queries: Tensor, keys: Tensor) -> None:
-        fits(queries, keys, self.query_size, self.key_size)
+    def _project(self, hidden_size: int, **options: Any) -> None:
+        self.W = nn.Linear(self.query_size + self.key_size, hidden_size, bias=False, **options)
 
     def between(self, queries: Tensor, kept: Tensor) -> Tensor:
         queries, keys = widened(queries, kept)

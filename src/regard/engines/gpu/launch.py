@@ -28,6 +28,7 @@ from regard.engines.gpu.lay import (
     sides_of,
     some,
     unit_lanes,
+    wide,
 )
 
 # Columns up to which sums stay in registers; beyond, they go through matrix products.
@@ -297,7 +298,7 @@ def products(columns: int, dtype: torch.dtype) -> int:
     """Columns, filled up, that go through matrix products; 0 where they are summed one by one."""
     if columns <= FEW_COLUMNS or dtype == torch.float64:
         return 0
-    return max(16, 1 << (columns - 1).bit_length())
+    return wide(columns)
 
 
 def least_mass(keys: int) -> float:

@@ -161,6 +161,11 @@ def sides_of(query: Tensor, key: Tensor, value: Tensor, who: Who, *, guard: bool
     return Sides(query, key, value, own, shift)
 
 
+def wide(columns: int) -> int:
+    """Columns filled up to what a matrix product takes: a power of two, 16 at least."""
+    return max(16, 1 << (columns - 1).bit_length())
+
+
 def filled(n: int) -> int:
     return -(-max(n, 1) // ROW) * ROW
 

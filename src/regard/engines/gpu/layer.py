@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from regard.engines.gpu.launch import Attended, Pulled, multiprocessors
-from regard.engines.gpu.lay import ADDITIVE, GAUSSIAN
+from regard.engines.gpu.lay import ADDITIVE, GAUSSIAN, wide
 from regard.engines.gpu.products import Tile
 
 Tensor = torch.Tensor
@@ -143,7 +143,7 @@ def _who(it: Layer) -> tuple[tuple[Tensor, Tensor], tuple[int, ...], tuple[int, 
 def _facts(it: Layer) -> tuple[Any, ...]:
     """SCORE, PER, D, BD, P and BP of the programs."""
     d, P = it.query.shape[2], it.value.shape[2]
-    return it.code, it.w.ndim, d, _wide(d), P, _wide(P)
+    return it.code, it.w.ndim, d, wide(d), P, wide(P)
 
 
 def _apart(it: Layer) -> bool:
@@ -151,14 +151,9 @@ def _apart(it: Layer) -> bool:
     return it.code == GAUSSIAN and it.query.shape[2] < PRODUCTS
 
 
-def _wide(columns: int) -> int:
-    """A power of two that a product can be of."""
-    return max(16, 1 << (columns - 1).bit_length())
-
-
 def _attend_tile(it: Layer) -> Tile:
     """Found by measuring on an H200 (docs/decisions/0010), as are those of the adjoint pass."""
-    width = max(_wide(it.query.shape[2]), _wide(it.value.shape[2]))
+    width = max(wide(it.query.shape[2]), wide(it.value.shape[2]))
     if it.code == ADDITIVE:
         return Tile(16, 128, 4, 1)
     if width > 64:
@@ -167,7 +162,7 @@ def _attend_tile(it: Layer) -> Tile:
 
 
 def _pull_tile(it: Layer, mirror: bool) -> Tile:
-    width, fixed = max(_wide(it.query.shape[2]), _wide(it.value.shape[2])), it.key if mirror else it.query
+    width, fixed = max(wide(it.query.shape[2]), wide(it.value.shape[2])), it.key if mirror else it.query
     if it.code == ADDITIVE:
         return Tile(16, 64, 4, 1) if width > 64 else Tile(32, 128, 8, 1)
     if width > 64:

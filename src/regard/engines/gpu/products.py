@@ -20,6 +20,7 @@ from regard.engines.gpu.lay import (
     people_of,
     sides_of,
     some,
+    wide,
 )
 from regard.engines.gpu.rows import Rows, Scaled, dot_rows, gaussian_rows, halves, scaled
 
@@ -192,7 +193,7 @@ def pull_rows(
         (batch_stride(fixed_columns), batch_stride(stream_columns)), height, batch_stride(height),
         (unit / (grad_unit * value_unit)).reshape(1),
         grads, tuple(part.stride(0) for part in grads), tuple(part.stride(1) for part in grads), shares,
-        D=rows.width, BD=max(16, 1 << (rows.width - 1).bit_length()), P=P, BP=BP, BE=rows.piece,
+        D=rows.width, BD=wide(rows.width), P=P, BP=BP, BE=rows.piece,
         GAUSSIAN=rows.gaussian, EXACT=rows.exact, SPLIT=rows.split, MIRROR=mirror, **flags,
         BF=one.fixed, BS=one.stream, num_warps=one.warps, num_stages=one.stages,
     )  # fmt: skip
@@ -213,8 +214,7 @@ def _columns(part: Tensor, unit: Tensor, rows: Rows) -> tuple[int, Tensor]:
     part = part.to(torch.float32) * unit
     if P <= FEW_COLUMNS:
         return 0, lay_fixed(part)
-    BP = max(16, 1 << (P - 1).bit_length())
-    return BP, lay_fixed(*halves(part)) if rows.exact else lay_fixed(part.to(rows.query.dtype))
+    return wide(P), lay_fixed(*halves(part)) if rows.exact else lay_fixed(part.to(rows.query.dtype))
 
 
 def _batch(it: Told, who: Who, *others: Tensor) -> int:

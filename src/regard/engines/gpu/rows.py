@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import torch
 
-from regard.engines.gpu.lay import LOG2E, Tensor, filled
+from regard.engines.gpu.lay import LOG2E, Tensor, filled, wide
 
 LOWEST = -65504.0
 
@@ -30,9 +30,17 @@ class Rows(NamedTuple):
     factor: Tensor  # (1,)
     gaussian: bool
     exact: bool
-    split: bool
     width: int  # d
-    piece: int  # length of a product
+
+    @property
+    def split(self) -> bool:
+        """Whether high and low parts are products of their own."""
+        return self.width >= SPLIT_WIDTH or not self.exact
+
+    @property
+    def piece(self) -> int:
+        """Length of a product."""
+        return piece_of(self.width, self.exact, self.gaussian)
 
 
 class Scaled(NamedTuple):
@@ -82,15 +90,13 @@ def gaussian_rows(found: Scaled, key_shift: Tensor, query_shift: Tensor | None =
         parts, ones = torch.stack(own, 2), torch.ones((*own[0].shape, 3), dtype=torch.float16, device=x.device)
         extra = torch.cat([parts, ones] if is_key else [ones, parts], 2)
         high, low = (part.expand(len(extra), -1, -1) for part in halves(x))
-        laid = _laid(high, low, extra, is_key)
+        laid, own_features = _laid(high, low, extra, is_key)
         # A query that is only filling must not attend where keys look at queries, either.
         laid[:, x.shape[1] :, _first_own(d, is_key)] = LOWEST
         sides.append(laid)
-        features.append(laid if d >= SPLIT_WIDTH else _filled(torch.cat([high, low], 2), 2 * d))
-    one = found.query.new_ones(1)
+        features.append(own_features)
     (query, key), (query_features, key_features) = sides, features
-    split, piece = d >= SPLIT_WIDTH, piece_of(d, True, True)
-    return Rows(query, key, query_features, key_features, one, True, True, split, d, piece)
+    return Rows(query, key, query_features, key_features, found.query.new_ones(1), True, True, d)
 
 
 def _first_own(d: int, is_key: bool) -> int:
@@ -102,9 +108,8 @@ def dot_rows(query: Tensor, key: Tensor, w: Tensor) -> tuple[Rows, tuple[Tensor,
     """Rows of a dot product, and the powers of two that both sides were multiplied by."""
     d, one = query.shape[2], w.new_ones(())
     if query.dtype != torch.float32:
-        piece = piece_of(d, False, False)
-        query, key = _filled(query, piece), _filled(key, piece)
-        return Rows(query, key, query, key, (w * LOG2E).reshape(1), False, False, True, d, piece), (one, one)
+        query, key = (_filled(part, piece_of(d, False, False)) for part in (query, key))
+        return Rows(query, key, query, key, (w * LOG2E).reshape(1), False, False, d), (one, one)
     sides, features, powers = [], [], []
     for x, is_key in ((query, False), (key, True)):
         largest = torch.where(torch.isfinite(x), x, 0.0).abs().amax().clamp(min=1e-30)
@@ -112,32 +117,31 @@ def dot_rows(query: Tensor, key: Tensor, w: Tensor) -> tuple[Rows, tuple[Tensor,
         power = torch.exp2(8.0 - torch.frexp(largest).exponent.to(torch.float32))
         powers.append(power)
         high, low = halves(x * power)
-        laid = _laid(high, low, high[:, :, :0], is_key)
+        laid, own_features = _laid(high, low, high[:, :, :0], is_key)
         sides.append(laid)
-        features.append(laid if d >= SPLIT_WIDTH else _filled(torch.cat([high, low], 2), 2 * d))
+        features.append(own_features)
     factor = (w.to(torch.float32) * LOG2E / (powers[0] * powers[1])).reshape(1)
     (query, key), (query_features, key_features) = sides, features
-    split, piece = d >= SPLIT_WIDTH, piece_of(d, True, False)
-    rows = Rows(query, key, query_features, key_features, factor, False, True, split, d, piece)
-    return rows, (powers[0], powers[1])
+    return Rows(query, key, query_features, key_features, factor, False, True, d), (powers[0], powers[1])
 
 
 def piece_of(d: int, exact: bool, gaussian: bool) -> int:
     """Length of a product: a power of two."""
     length = d if d >= SPLIT_WIDTH or not exact else 3 * d + (6 if gaussian else 0)
-    return max(16, 1 << (length - 1).bit_length())
+    return wide(length)
 
 
-def _laid(high: Tensor, low: Tensor, extra: Tensor, is_key: bool) -> Tensor:
-    """Rows of one side: split into pieces, or one after the other with the largest products last."""
+def _laid(high: Tensor, low: Tensor, extra: Tensor, is_key: bool) -> tuple[Tensor, Tensor]:
+    """Rows of one side, split into pieces, or one after the other with the largest products last; and its features."""
     d, gaussian = high.shape[2], extra.shape[2] > 0
     piece = piece_of(d, True, gaussian)
     if d < SPLIT_WIDTH:
-        return _filled(torch.cat([extra, high, low, high] if is_key else [extra, low, high, high], 2), piece)
+        rows = _filled(torch.cat([extra, high, low, high] if is_key else [extra, low, high, high], 2), piece)
+        return rows, _filled(torch.cat([high, low], 2), 2 * d)
     out = high.new_zeros(high.shape[0], filled(high.shape[1]), 2 * piece + (EXTRA if gaussian else 0))
     for first, part in ((0, high), (piece, low), (2 * piece, extra)):
         out[:, : high.shape[1], first : first + part.shape[2]] = part
-    return out
+    return out, out
 
 
 def _filled(x: Tensor, length: int) -> Tensor:
