@@ -12,8 +12,8 @@ os.environ.setdefault("SCIPY_ARRAY_API", "1")
 import pytest
 from hypothesis import settings
 
-from generators import takes
 from regard.bandwidth import walks
+from support.generators import takes
 
 FULL = bool(os.environ.get("REGARD_SOAK"))
 settings.register_profile("tenth", max_examples=40, derandomize=True, deadline=None, database=None)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from command import HOUSES, ok
 from regard.data import Table, write_table
+from support.command import HOUSES, ok
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ import pyarrow.parquet
 import pytest
 
 import regard
-from bad_tables import CELLS, CONTENTS, EMPTY, PLACES
-from command import files, ok, refused
 from regard.data import TableError, read_batches, read_table
+from support.bad_tables import CELLS, CONTENTS, EMPTY, PLACES
+from support.command import files, ok, refused
 
 # Every way to ask a model about a table.
 ASKED = {

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from command import files, ok, refused
 from regard.cli import bench
 from regard.engines import costs
 from regard.racing import peers, race
+from support.command import files, ok, refused
 
 GIVEN, W = race.rows(300, 2), 3.0
 TRUTH = race.exact(GIVEN.query, GIVEN.key, GIVEN.value, W)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import regard
-from command import HOUSES, files, ok, refused, trained
+from support.command import HOUSES, files, ok, refused, trained
 
 
 def test_diagnose_tells_what_the_library_says(here: Path, capfd) -> None:

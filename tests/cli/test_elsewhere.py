@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import regard
-from command import ok, refused
+from support.command import ok, refused
 
 pytestmark = pytest.mark.xdist_group("cluster")
 RNG = np.random.default_rng(7)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from command import files, predictions, refused, rows, trained
 from regard.cli import main
+from support.command import files, predictions, refused, rows, trained
 
 COMMAND = [sys.executable, "-m", "regard.cli"]
 

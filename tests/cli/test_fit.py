@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import regard
-from command import HOUSES, files, ok, predictions, refused
 from regard.cli import main
 from regard.data import Table, read_table, write_table
+from support.command import HOUSES, files, ok, predictions, refused
 
 
 def test_fit_says_what_it_did_on_stderr(here: Path, capfd) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import regard
-from command import ok, refused
 from regard.cli import main
+from support.command import ok, refused
 
 
 def test_version(capfd) -> None:

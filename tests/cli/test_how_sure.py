@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import regard
-from command import HOUSES, ok, predictions, refused, rows
+from support.command import HOUSES, ok, predictions, refused, rows
 
 
 @pytest.fixture

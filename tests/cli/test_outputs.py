@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from command import ok, refused, rows
+from support.command import ok, refused, rows
 
 # ---- 77: outputs
 

@@ -9,8 +9,8 @@ import polars
 import pytest
 
 import regard
-from command import HOUSES, ok, predictions, refused, rows, trained
 from regard.data import Table, read_table, write_table
+from support.command import HOUSES, ok, predictions, refused, rows, trained
 
 
 def test_predict_writes_one_column_named_after_the_target(here: Path, capfd) -> None:

@@ -12,9 +12,9 @@ import polars
 import pytest
 
 import regard
-from command import files, ok, refused, rows
 from regard.cli.progress import walking
 from regard.data import read_batches, read_table, write_table
+from support.command import files, ok, refused, rows
 
 
 @pytest.fixture

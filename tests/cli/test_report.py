@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from command import files, ok, refused
+from support.command import files, ok, refused
 
 FIT = ("fit", "houses.csv", "--target", "price", "--out", "m.regard", "--bandwidth", "scott")
 

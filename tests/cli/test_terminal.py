@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from command import ok, refused
 from regard.cli import main
 from regard.cli.console import tell, tell_json
+from support.command import ok, refused
 
 # Clears the screen, by ESC and by the one character that means the same; rings; goes back; turns the line round.
 EVIL = "\x1b[2J\x9b2J\x07\x08\u202e\r\nend"

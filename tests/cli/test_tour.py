@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from command import files, ok, refused
 from regard.cli import main
 from regard.cli import tour as tour_command
+from support.command import files, ok, refused
 
 
 class Told:

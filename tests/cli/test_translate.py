@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import torch
 
-from command import ok, refused
 from regard.cli import main
 from regard.data import reversal
 from regard.seq2seq.trainer import Trainer
 from regard.seq2seq.translator import Translator
+from support.command import ok, refused
 
 torch.set_num_threads(1)
 SMALL = ("--unit", "characters", "--embed-size", "8", "--hidden-size", "12", "--batch-size", "16", "--warmup", "3")

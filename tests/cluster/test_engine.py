@@ -7,10 +7,10 @@ import pytest
 from sklearn.model_selection import cross_val_score
 
 import regard
-from generators import OPTIONS, make_inputs, score_table
 from regard.pooling import planner
 from regard.pooling.local import pool_local
 from regard.scores import Gaussian
+from support.generators import OPTIONS, make_inputs, score_table
 
 # One of each way; what a worker does with it is tested elsewhere.
 WAYS = ("gaussian-scalar", "laplace-feature", "epanechnikov-matrix", "nearest-scalar", "dot", "additive")

@@ -14,7 +14,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import regard
-from cuts import CUTS, cut
+from support.cuts import CUTS, cut
 
 RNG = np.random.default_rng(1)
 N = 60

@@ -21,10 +21,10 @@ from distributed import CancelledError, KilledWorker
 from distributed.comm.core import CommClosedError
 
 import regard
-from cuts import cut
 from regard.engines import tasks as running
 from regard.engines.tasks import ClusterError
 from regard.scores import Gaussian
+from support.cuts import cut
 
 pytestmark = [pytest.mark.xdist_group("cluster")]
 FULL = bool(os.environ.get("REGARD_SOAK"))

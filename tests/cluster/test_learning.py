@@ -11,7 +11,6 @@ import pytest
 from sklearn.base import clone
 
 import regard
-from cuts import cut
 from regard.bandwidth import many
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.search import learn
@@ -19,6 +18,7 @@ from regard.bandwidth.units import powers_of_two
 from regard.cluster import fitting
 from regard.cluster.learning import divided, learnable, objective_of
 from regard.cluster.rows import examined, rows_of
+from support.cuts import cut
 
 RNG = np.random.default_rng(2)
 # Beyond 512 rows a search does not look for further valleys: some tens of evaluations instead of hundreds.

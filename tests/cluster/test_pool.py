@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 import regard
-from cuts import CUTS, cut
-from generators import OPTIONS, make_inputs, score_table
 from regard.scores import Epanechnikov, Gaussian, Laplace, Nearest
+from support.cuts import CUTS, cut
+from support.generators import OPTIONS, make_inputs, score_table
 
 D = 3
 SCORES = score_table(D)

@@ -217,7 +217,7 @@ def heading(commit: str) -> list[str]:
 
 @contextmanager
 def interpreter() -> Iterator[None]:
-    """Tensors on a CPU go to the Triton programs, as in tests/fused/conftest.py."""
+    """Tensors on a CPU go to the Triton programs, as in tests/tensors/conftest.py."""
     import regard.engines.gpu.fused
     import regard.engines.gpu.told
     from regard.tensors import planner

@@ -12,9 +12,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import regard
-from modules import checked_twice, with_parameters
 from regard.data import notes
 from regard.nn import AdditiveAttention, AdditiveAttentionReg, DotProductAttention, NWKernelRegression
+from support.modules import checked_twice, with_parameters
 
 
 def wide(*shape):

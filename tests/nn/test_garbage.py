@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from modules import SCORES, every_score, inputs
 from regard.nn import AttentionPooling, DotProductScore, GaussianScore
+from support.modules import SCORES, every_score, inputs
 
 
 def graded(pooling, q, k, v, rows=slice(None), **options):

@@ -8,7 +8,6 @@ import os
 import pytest
 import torch
 
-from modules import checked_twice, inputs
 from regard.nn import (
     BilinearScore,
     DotProductScore,
@@ -18,6 +17,7 @@ from regard.nn import (
     LeaveOneOut,
     MovingAverage,
 )
+from support.modules import checked_twice, inputs
 
 FULL = bool(os.environ.get("REGARD_SOAK"))
 ESTIMATORS = ("reinforce", "straight_through", "gumbel", "marginal")

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-from modules import checked_twice, with_parameters
 from regard.nn import (
     AdditiveScore,
     AttentionPooling,
@@ -18,6 +17,7 @@ from regard.nn import (
     from_key_padding_mask,
     multi_head,
 )
+from support.modules import checked_twice, with_parameters
 
 
 def wide(*shape):

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import regard
-from modules import inputs
 from regard.nn import (
     AdditiveScore,
     AttentionPooling,
@@ -22,6 +21,7 @@ from regard.nn import (
     multi_head,
     sparsemax,
 )
+from support.modules import inputs
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_NEEDED = ("sklearn", "numba", "llvmlite", "scipy", "pandas", "polars", "narwhals", "matplotlib", "triton", "rich")

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import regard.nn.pooling
-from modules import SCORES, every_score, inputs, masks
 from regard.nn import AttentionPooling, DotProductScore, GaussianScore, multi_head, sparsemax
 from regard.tensors import planner, pooled
+from support.modules import SCORES, every_score, inputs, masks
 
 MASKS = masks(3, 5)
 

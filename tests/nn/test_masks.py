@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modules import masks
 from regard.nn import from_key_padding_mask, masked_softmax
+from support.modules import masks
 
 SCORES = torch.randn(2, 3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 

@@ -11,7 +11,6 @@ import torch
 from torch.nn import functional as F
 
 import regard
-from modules import SCORES, checked_twice, every_score, inputs, masks, with_parameters
 from regard.data import notes
 from regard.nn import (
     AdditiveScore,
@@ -23,6 +22,7 @@ from regard.nn import (
     entmax15,
     sparsemax,
 )
+from support.modules import SCORES, checked_twice, every_score, inputs, masks, with_parameters
 
 MASKS = masks(3, 5)
 # An additive mask does more than delete.

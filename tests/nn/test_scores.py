@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from modules import inputs
 from regard import scores
 from regard.nn import (
     AdditiveScore,
@@ -18,6 +17,7 @@ from regard.nn import (
     HardAttention,
 )
 from regard.tensors import planner
+from support.modules import inputs
 
 D = 3
 W = np.random.default_rng(0).normal(size=(D, 2))

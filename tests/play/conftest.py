@@ -12,12 +12,12 @@ from typing import Any
 import httpx
 import pytest
 
-from conversation import Conversation
-from reader import learned_at_once
 from regard.play.connections import HEADER_SECONDS
 from regard.play.dates import Dates
 from regard.play.server import Playground
-from visits import DESK, Visit
+from support.conversation import Conversation
+from support.reader import learned_at_once
+from support.visits import DESK, Visit
 
 # Where pictures are kept: under pytest's own folder, or where --basetemp says.
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]

@@ -9,13 +9,13 @@ import warnings
 import numpy as np
 import pytest
 
-from conversation import wait_for
 from regard import NadarayaWatsonRegressor
 from regard.bandwidth import Objective, loo_objective
 from regard.core.kernels import KERNELS
 from regard.data import notes
 from regard.scores import RADIAL
-from visits import OPEN, PHONE, READY, TABLE, agrees, meets_refusals
+from support.conversation import wait_for
+from support.visits import OPEN, PHONE, READY, TABLE, agrees, meets_refusals
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -10,8 +10,8 @@ from time import monotonic, sleep
 import httpx
 import pytest
 
-from command import refused
 from regard.cli import main
+from support.command import refused
 
 
 def test_it_prints_its_address_serves_and_ends_quietly():

@@ -20,9 +20,9 @@ import httpx
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from conversation import Conversation
 from regard.play.connections import MOST_CONNECTIONS
 from regard.play.talk import MOST_UNSENT, Client
+from support.conversation import Conversation
 
 HALF = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from reader import Reader, learned_at_once, told
 from regard.play import dates as play_dates
 from regard.play.dates import LONGEST, Dates, cached, loaded
 from regard.play.security import Refused
+from support.reader import Reader, learned_at_once, told
 
 SHORT = 300
 

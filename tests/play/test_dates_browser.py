@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from conversation import wait_for
-from reader import SURE, Reader, told
 from regard.play.dates import Dates
-from visits import PHONE
+from support.conversation import wait_for
+from support.reader import SURE, Reader, told
+from support.visits import PHONE
 
 pytestmark = pytest.mark.xdist_group("browser")
 

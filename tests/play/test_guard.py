@@ -9,9 +9,9 @@ import httpx
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from conversation import Conversation
 from regard.play.security import Refused
 from regard.play.server import Playground
+from support.conversation import Conversation
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 ADDRESSES = ["/", "/notes?n=5&seed=0", "/table", "/talk", "/main.js", "/nowhere"]

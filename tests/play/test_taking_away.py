@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conversation import wait_for
 from regard.data import houses
-from visits import QUERY, TABLE, TOLERANCE, meets_refusals
+from support.conversation import wait_for
+from support.visits import QUERY, TABLE, TOLERANCE, meets_refusals
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -16,7 +16,7 @@ from matplotlib import font_manager, ft2font
 import regard
 from regard import LocalLinearRegressor, plot
 from regard.plot import fonts, style
-from story import CJK
+from support.story import CJK
 
 ROOT = Path(regard.__file__).parent
 TEXTS = sorted(path for path in ROOT.rglob("*") if path.suffix in {".py", ".js", ".html"})

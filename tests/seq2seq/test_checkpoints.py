@@ -11,7 +11,7 @@ import torch
 
 from regard.seq2seq.checkpoints import Checkpoint, CheckpointError, load, save
 from regard.seq2seq.trainer import CHECKPOINT
-from trainings import taught
+from support.trainings import taught
 
 SETTINGS = {"epochs": 3, "unit": "words"}
 
@@ -89,7 +89,7 @@ def test_a_checkpoint_of_other_settings_is_refused(path: Path, other: dict) -> N
 
 def test_a_translator_resumes_only_with_its_own_pairs(tmp_path: Path) -> None:
     from regard.seq2seq.learning import learn
-    from trainings import words
+    from support.trainings import words
 
     taught(tmp_path, epochs=1)
     assert (tmp_path / CHECKPOINT).exists()

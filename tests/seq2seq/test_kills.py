@@ -17,7 +17,7 @@ import torch
 
 from regard.seq2seq.checkpoints import CheckpointError
 from regard.seq2seq.translator import Translator
-from trainings import same, taught
+from support.trainings import same, taught
 
 FULL = bool(os.environ.get("REGARD_SOAK"))
 KILLS = 50 if FULL else 5
@@ -28,7 +28,7 @@ import os, sys
 sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 import torch
 torch.set_num_threads(1)
-from trainings import taught
+from support.trainings import taught
 for line in sys.stdin:
     child = os.fork()
     if not child:

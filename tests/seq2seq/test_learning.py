@@ -18,7 +18,7 @@ from regard.seq2seq.trainer import METRICS
 from regard.seq2seq.training import Training
 from regard.seq2seq.translator import Translator
 from regard.seq2seq.vocabulary import token_alignment
-from trainings import same, taught, words
+from support.trainings import same, taught, words
 
 
 def test_it_learns_to_reverse_and_looks_where_it_should() -> None:

@@ -15,7 +15,7 @@ import torch
 from regard.seq2seq.checkpoints import CheckpointError
 from regard.seq2seq.trainer import CHECKPOINT, METRICS, Trainer
 from regard.seq2seq.training import DivergedError, Progress, Training
-from trainings import BATCHES, Line, same, weights
+from support.trainings import BATCHES, Line, same, weights
 
 EPOCHS = 4
 

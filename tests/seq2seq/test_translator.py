@@ -15,7 +15,7 @@ import torch
 from regard.seq2seq.model import Architecture, Seq2Seq
 from regard.seq2seq.translator import MAX_TOKENS, NOTHING, Translator, TranslatorError
 from regard.seq2seq.vocabulary import UNK, Vocabulary
-from trainings import same, taught, words
+from support.trainings import same, taught, words
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from models import fitted
 from regard.store.models import save
+from support.models import fitted
 
 
 @pytest.fixture

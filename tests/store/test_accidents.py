@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import regard
-from models import MODELS, fitted
 from regard.data import files
 from regard.store.models import StoreError, load, save
+from support.models import MODELS, fitted
 
 FULL = bool(os.environ.get("REGARD_SOAK"))
 

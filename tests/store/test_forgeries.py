@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forgery import archive, forged, sealed
 from regard.data import packing
 from regard.data import sealed as sealed_files
 from regard.store import models as store
 from regard.store.models import StoreError, load
+from support.forgery import archive, forged, sealed
 
 FULL = bool(os.environ.get("REGARD_SOAK"))
 FLIPS = 20_000 if FULL else 2_000

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from forgery import forged
 from regard.store import models as store
 from regard.store.models import StoreError, load
+from support.forgery import forged
 
 FULL = bool(os.environ.get("REGARD_SOAK"))
 CHANGES = 20_000 if FULL else 300

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import regard
-from models import fitted
 from regard.store.models import StoreError
+from support.models import fitted
 
 # In a process of its own: reading beyond the end of a mapped file ends it by SIGBUS.
 EVERY_USE = r"""

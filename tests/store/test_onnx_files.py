@@ -17,8 +17,8 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import regard
-from models import NUMBERS, PAIRS, QUERIES, X
 from regard.store.onnx import ExportError, export_onnx
+from support.models import NUMBERS, PAIRS, QUERIES, X
 
 LABELS = np.where(NUMBERS > 0.5, "up", np.where(NUMBERS > -0.5, "数", "down"))
 

@@ -16,7 +16,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import regard
-from models import FRAME, MODELS, NUMBERS, QUERIES, X
+from support.models import FRAME, MODELS, NUMBERS, QUERIES, X
 
 COLOURS = np.array(["red", "green", None, "blue"], object)
 TABLE = pandas.DataFrame({"size": X[:, 0], "colour": COLOURS[np.arange(40) % 4], "hour": np.arange(40) % 24.0})

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from models import fitted
 from regard.data import files
 from regard.store.models import StoreError, load, load_with_metadata, save
+from support.models import fitted
 
 
 def test_what_is_there_stays_without_force(path: Path, tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ import pandas
 import pytest
 
 import regard
-from models import FRAME, MODELS, NUMBERS, QUERIES, X, fitted
 from regard.store.models import StoreError, load, load_with_metadata, save
+from support.models import FRAME, MODELS, NUMBERS, QUERIES, X, fitted
 
 # Manners, not minima.
 pytestmark = pytest.mark.usefixtures("brief_learning")

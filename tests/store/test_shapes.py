@@ -15,11 +15,11 @@ import pytest
 import torch
 
 import regard
-from adversaries import FRAME, LABELS, Q, X, Y
-from forgery import forged
-from models import fitted
 from regard.store import layout
 from regard.store.models import StoreError, load, save
+from support.adversaries import FRAME, LABELS, Q, X, Y
+from support.forgery import forged
+from support.models import fitted
 
 pytestmark = pytest.mark.usefixtures("brief_learning")
 

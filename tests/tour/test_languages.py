@@ -11,7 +11,7 @@ from regard.data.text import LANGUAGES, Text
 from regard.tour import guide, page, run
 from regard.tour.station import Told, Visit
 from regard.tour.stations import STATIONS
-from story import CJK, FIGURES
+from support.story import CJK, FIGURES
 
 # One worker runs the tour once per language and all these tests read it.
 pytestmark = pytest.mark.xdist_group("tour")

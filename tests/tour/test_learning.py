@@ -11,7 +11,7 @@ from regard.data import houses, notes, notes_truth
 from regard.tour.station import Visit
 from regard.tour.stations import STATIONS, growth, scoring
 from regard.tour.stations.shapes import rippled
-from story import NAMES, attention, error, left_out
+from support.story import NAMES, attention, error, left_out
 
 # One worker runs the tour once per language and all these tests read it.
 pytestmark = pytest.mark.xdist_group("tour")

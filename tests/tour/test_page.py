@@ -14,7 +14,7 @@ from regard.data import notes, notes_truth
 from regard.data.text import LANGUAGES
 from regard.tour import guide, run
 from regard.tour.stations import STATIONS
-from story import FIGURES, error
+from support.story import FIGURES, error
 
 # One worker runs the tour once per language and all these tests read it.
 pytestmark = pytest.mark.xdist_group("tour")

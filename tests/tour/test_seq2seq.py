@@ -12,7 +12,7 @@ from regard.data import notes
 from regard.seq2seq import date_model
 from regard.tour.station import Visit
 from regard.tour.stations import seq2seq
-from story import CJK, NAMES
+from support.story import CJK, NAMES
 
 # One worker runs the tour once per language and all these tests read it.
 pytestmark = pytest.mark.xdist_group("tour")

@@ -13,7 +13,7 @@ from regard.tour import TourResult
 from regard.tour.station import Visit
 from regard.tour.stations import STATIONS
 from regard.tour.stations.moredata import REPEATS, SIZES
-from story import NAMES, attention, error, left_out
+from support.story import NAMES, attention, error, left_out
 
 # One worker runs the tour once per language and all these tests read it.
 pytestmark = pytest.mark.xdist_group("tour")
