@@ -102,6 +102,7 @@ class AttentionRegressor(SmoothingRegressor):
     """
 
     score: Any = _Score()
+    embed: Any
     history_: History
     parameters_: dict[str, Array]  # "embed.…" and "score.…"
     embedding_: Array  # (K, r)
@@ -127,19 +128,7 @@ class AttentionRegressor(SmoothingRegressor):
         device: str = "cpu",
         progress: bool = False,
     ) -> None:
-        self.score = score
-        self.embed = embed
-        self.hidden_size = hidden_size
-        self.embed_size = embed_size
-        self.max_iter = max_iter
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.random_state = random_state
-        self.device = device
-        self.progress = progress
+        self._set(locals())
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name, as scikit-learn asks for them."""

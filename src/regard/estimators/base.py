@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -19,14 +20,15 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from regard.bandwidth.rules import checked_weight
-from regard.core.arrays import Array
+from regard.cluster.fitting import fit_on_cluster
+from regard.core.arrays import Array, is_chunked
 from regard.core.scores import Score
 from regard.data.columns import Coding
-from regard.estimators.callbacks import CallbackSupportMixin, with_callbacks
-from regard.estimators.clustered import anywhere
+from regard.estimators.callbacks import CallbackSupportMixin, watched, with_callbacks
 from regard.estimators.inputs import query_array, training_arrays
 from regard.estimators.parameters import check_parameters, one_of, whole
 from regard.estimators.streams import Aging, append_rows, begin_stream, keep_rows, rows_to_forget
+from regard.estimators.width import remember_width, ridge_to_learn
 from regard.model.diagnosis import Diagnosis, diagnose, relevance
 from regard.model.drift import Drift, Errors, Sample, compare
 from regard.model.effects import METHODS, AverageEffects, average_effects, effect_errors, marginal_effects
@@ -50,9 +52,9 @@ MADE_FROM = (
 )
 
 
-def has_bandwidth(estimator: Any) -> bool:
-    """Whether an estimator has a bandwidth to judge and answers that move with x."""
-    return bool(estimator._BANDWIDTH)
+# Decorators of methods that only some estimators have.
+if_bandwidth: Callable[[T], T] = available_if(attrgetter("_BANDWIDTH"))
+if_appends: Callable[[T], T] = available_if(attrgetter("_APPENDS"))
 
 
 class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
@@ -88,7 +90,6 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
 
     # ---- fit
 
-    @anywhere
     @with_callbacks  # type: ignore[untyped-decorator]
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
         """Remember the training rows and learn from them what was not given.
@@ -104,7 +105,13 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         self. *Cost*: O(K·d) with a bandwidth given; learning takes some 50 to 200 passes of O(K²·d) each, see the
         class. Ctrl-C keeps the best so far, once there is one.
         """
-        return self._fit(X, y, sample_weight, groups)
+        if not any(map(is_chunked, (X, y, sample_weight, groups))):
+            return self._fit(X, y, sample_weight, groups)
+        width = fit_on_cluster(self, X, y, sample_weight, groups, ridge_to_learn(self), watched)
+        if width is not None:
+            remember_width(self, width)
+        self._smoother  # noqa: B018  # made here: predict must not change an estimator
+        return self
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any, classes: Array | None = None) -> Self:
         """``fit``, with ``classes`` where they are known before the rows of all of them are."""
@@ -113,6 +120,8 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         weight = checked_weight(sample_weight, len(key))
         value, found = self._numbered(target, weight, classes)
         self._learn_without_gaps(key, value, weight, groups, None if found is None else len(found))
+        for name in ("arrival_", "classes_given_"):
+            self.__dict__.pop(name, None)  # they are of an earlier stream
         if found is not None:
             self.classes_ = found
         self._smoother  # noqa: B018  # made here: predict must not change an estimator
@@ -163,7 +172,7 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
 
     def _remember(self, key: Array, value: Array, sample_weight: Array | None) -> None:
         self.key_, self.value_, self.sample_weight_ = key, value, sample_weight
-        for name in (*DERIVED, "arrival_", "classes_given_", "_make_rows", "_made"):
+        for name in (*DERIVED, "_make_rows", "_made"):
             self.__dict__.pop(name, None)  # they are of the rows before
 
     @property
@@ -331,7 +340,7 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
 
     # ---- effects
 
-    @available_if(has_bandwidth)  # type: ignore[untyped-decorator]
+    @if_bandwidth
     def marginal_effects(self, X: Any) -> Array:
         """∂predict/∂x at every row of X: (Q, d), or (Q, P, d) where y has P columns.
 
@@ -349,7 +358,7 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         query = self._query(X)
         return self._shaped(self._reported(marginal_effects(self._asked, query)), query)
 
-    @available_if(has_bandwidth)  # type: ignore[untyped-decorator]
+    @if_bandwidth
     def effect_errors(self, X: Any, method: str = "derivative") -> Array:
         """Standard errors of the marginal effects at every row of X, shaped as those.
 
@@ -367,7 +376,7 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         one_of(*METHODS)("method", method)
         return self._shaped(effect_errors(self._asked, query, method, self._errors_of_rows()), query)
 
-    @available_if(has_bandwidth)  # type: ignore[untyped-decorator]
+    @if_bandwidth
     def average_effects(self, X: Any = None, method: str = "derivative") -> AverageEffects:
         """Mean of the marginal effects over the rows of X, with its standard error; by default over the training rows.
 
@@ -414,7 +423,7 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         sums = np.bincount(coding.part_of, shares, len(coding.parts))
         return np.asarray(coding.by_column(sums / [len(part.columns) for part in coding.parts]))
 
-    @available_if(has_bandwidth)  # type: ignore[untyped-decorator]
+    @if_bandwidth
     def diagnose(self) -> Diagnosis:
         """Is attention too thin (like a needle), too thick (like a river) or about right, and what to do about it.
 
@@ -431,7 +440,7 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         """
         return diagnose(self._of_one_width("diagnose"))
 
-    @available_if(has_bandwidth)  # type: ignore[untyped-decorator]
+    @if_bandwidth
     def loss_path(self, multiples: Any) -> LossPath:
         """Training and left-out loss with every w times each of ``multiples`` (M,): what another width would have cost.
 

@@ -6,16 +6,14 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils.metaestimators import available_if
 
 from regard.bandwidth.distinct import distinct, spread_out
 from regard.bandwidth.losses import as_probabilities
 from regard.cluster.answers import lazy_answers
 from regard.core.arrays import Array, is_chunked
-from regard.estimators.base import SmoothingEstimator
+from regard.estimators.base import SmoothingEstimator, if_appends
 from regard.estimators.callbacks import with_callbacks
-from regard.estimators.streams import appends
-from regard.model.calibration import Calibration, learn_calibration, set_bound
+from regard.model.calibration import Calibration, class_frequencies, learn_calibration, set_bound
 from regard.model.drift import Errors, Sample
 from regard.model.ranks import checked_coverage
 from regard.model.residual_scale import row_counts
@@ -62,7 +60,7 @@ class SmoothingClassifier(ClassifierMixin, SmoothingEstimator):  # type: ignore[
             )
         return np.asarray(self.classes_[probability.argmax(axis=1)])
 
-    @available_if(appends)  # type: ignore[untyped-decorator]
+    @if_appends
     @with_callbacks  # type: ignore[untyped-decorator]
     def partial_fit(
         self,
@@ -116,10 +114,7 @@ class SmoothingClassifier(ClassifierMixin, SmoothingEstimator):  # type: ignore[
         """
         level = checked_coverage(coverage)
         probability = np.asarray(self.predict_proba(X), np.float64)
-        left_out, label, counts = self._left_out_probabilities()
-        if self.calibrate:
-            left_out = self._calibration()(left_out)
-        bound = set_bound(left_out, label, counts, level)
+        bound = set_bound(*self._left_out_probabilities(calibrated=True), level)
         with np.errstate(invalid="ignore"):
             inside = ~(probability < bound)
         inside[np.arange(len(inside)), np.nan_to_num(probability, nan=0.0).argmax(axis=1)] = True
@@ -156,8 +151,7 @@ class SmoothingClassifier(ClassifierMixin, SmoothingEstimator):  # type: ignore[
         if "calibration_" not in vars(self):
             found = learn_calibration(left_out, label, counts)
             self.calibration_ = found.temperature, found.share
-        frequency = np.bincount(label, counts / counts.sum(), left_out.shape[1]) + 1e-12
-        return Calibration(*self.calibration_, frequency / frequency.sum())
+        return Calibration(*self.calibration_, class_frequencies(label, counts, left_out.shape[1]))
 
     def _left_out_rows(self) -> Array:
         """Probabilities (K, C) of every training row as the others give them; NaN where that is not known."""
@@ -172,12 +166,18 @@ class SmoothingClassifier(ClassifierMixin, SmoothingEstimator):  # type: ignore[
             known = self.left_out_probabilities_ = spread_out(as_probabilities(answer), table.place)
         return np.asarray(known)
 
-    def _left_out_probabilities(self) -> tuple[Array, Array, Array]:
-        """Probabilities (n, C) of the rows that were answered, their labels and what they count."""
+    def _left_out_probabilities(self, calibrated: bool = False) -> tuple[Array, Array, Array]:
+        """Probabilities (n, C) of the rows that were answered, their labels and what they count.
+
+        ``calibrated``: as ``calibrate`` asks for them.
+        """
         known = self._left_out_rows()
         answered = ~np.isnan(known).any(axis=1)
         weight = None if self.sample_weight_ is None else self.sample_weight_[answered]
-        return as_probabilities(known[answered]), self.value_[answered], row_counts(weight, int(answered.sum()))
+        probability = as_probabilities(known[answered])
+        if calibrated and self.calibrate:
+            probability = self._calibration()(probability)
+        return probability, self.value_[answered], row_counts(weight, int(answered.sum()))
 
     def _errors_of_rows(self) -> Array:
         """1 or 0 less the left-out probability of every class, (K, C); the root mean square where that is not known."""
@@ -202,10 +202,8 @@ class SmoothingClassifier(ClassifierMixin, SmoothingEstimator):  # type: ignore[
         probability = np.asarray(self.predict_proba(X), np.float64)
         # A label that fit did not know has probability 0.
         right = (probability * (labels[:, None] == self.classes_)).sum(axis=1)
-        left_out, label, _ = self._left_out_probabilities()
+        left_out, label, _ = self._left_out_probabilities(calibrated=True)
         answered = np.asarray(~np.isnan(self._left_out_rows()).any(axis=1))
         sample = Sample.of(self.sample_weight_, len(answered)).among(answered)
-        if self.calibrate:
-            left_out = self._calibration()(left_out)
         old = 1.0 - left_out[np.arange(len(label)), label]
         return Errors(1.0 - right, np.zeros((len(query), 0)), old, np.zeros((len(old), 0)), sample)

@@ -16,7 +16,7 @@ from regard.estimators.callbacks import watched
 from regard.estimators.classifier import SmoothingClassifier
 from regard.estimators.regressor import SmoothingRegressor
 from regard.model.residual_scale import row_counts
-from regard.model.smoother import Head, Run, Scaled
+from regard.model.smoother import Head, Run, ScaledColumns
 from regard.pooling.runner import small_matrices
 
 
@@ -44,7 +44,7 @@ def _learn_mixture(
 def _mixture(model: Any) -> tuple[Head, ...]:
     """The heads of a fitted mixture."""
     return tuple(
-        Head(head.weight, Gaussian(head.w), Scaled(model.scaling_, head.share), model._DEGREE, head.ridge)
+        Head(head.weight, Gaussian(head.w), ScaledColumns(model.scaling_, head.share), model._DEGREE, head.ridge)
         for head in model.heads_
     )
 

@@ -32,9 +32,9 @@ def one_of(*accepted: str) -> Callable[[str, Any], None]:
     return check
 
 
-def whole(name: str, given: Any) -> None:
-    if isinstance(given, bool) or not isinstance(given, int | np.integer) or given < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {given!r}")
+def whole(name: str, given: Any, least: int = 1) -> None:
+    if isinstance(given, bool) or not isinstance(given, int | np.integer) or given < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {given!r}")
 
 
 def between(low: float, high: float) -> Callable[[str, Any], None]:

@@ -7,14 +7,12 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from regard.cluster.answers import lazy_answers
 from regard.core.arrays import Array, is_chunked
-from regard.estimators.base import SmoothingEstimator
-from regard.estimators.parameters import one_of
-from regard.estimators.streams import appends
+from regard.estimators.base import SmoothingEstimator, if_appends
+from regard.estimators.parameters import one_of, whole
 from regard.model.drift import Errors, Sample
 from regard.model.intervals import (
     CONFIDENCE,
@@ -80,7 +78,7 @@ class SmoothingRegressor(RegressorMixin, SmoothingEstimator):  # type: ignore[mi
             return output
         return output, _shaped(deviation(self._asked, self._residuals(), query), output)
 
-    @available_if(appends)  # type: ignore[untyped-decorator]
+    @if_appends
     def partial_fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, window: int | None = None, forgetting: float | None = None
     ) -> Self:
@@ -209,8 +207,7 @@ class SmoothingRegressor(RegressorMixin, SmoothingEstimator):  # type: ignore[mi
         centre, known = as_columns(output), self._residuals()
         if method == "asymptotic":
             return _shaped(confidence(self._asked, known, query, centre, level), output)
-        if isinstance(draws, bool) or not isinstance(draws, int | np.integer) or draws < 2:
-            raise ValueError(f"draws must be a whole number of at least 2, got {draws!r}")
+        whole("draws", draws, least=2)
         random = check_random_state(random_state)
         return _shaped(bootstrap(self._asked, known, query, centre, level, int(draws), random), output)
 

@@ -16,6 +16,7 @@ from regard.bandwidth.rules import checked_weight
 from regard.core.arrays import Array
 from regard.data.columns import ORDERS, UNORDERED, Coding
 from regard.estimators.inputs import training_arrays
+from regard.estimators.parameters import whole
 from regard.estimators.width import given_width
 
 # The name of a category that no table has.
@@ -61,10 +62,8 @@ class Aging(NamedTuple):
 
     @classmethod
     def of(cls, window: Any, forgetting: Any) -> Aging:
-        if window is not None and (
-            isinstance(window, bool) or not isinstance(window, int | np.integer) or not window > 0
-        ):
-            raise ValueError(f"window must be a whole number of at least 1, or None, got {window!r}")
+        if window is not None:
+            whole("window", window)
         if forgetting is not None and (
             isinstance(forgetting, bool) or not isinstance(forgetting, Real) or not 0.0 < float(forgetting) <= 1.0
         ):
@@ -97,11 +96,6 @@ class Aging(NamedTuple):
         return _safe_indexing(X, last), _safe_indexing(y, last), None if weight is None else weight[last]
 
 
-def appends(estimator: Any) -> bool:
-    """Whether rows can be added without learning anew."""
-    return bool(estimator._APPENDS)
-
-
 def begin_stream(model: Any, aging: Aging, X: Any, y: Any, classes: Any, sample_weight: Any) -> None:
     """The first ``partial_fit``: ``fit`` on the rows that the window keeps."""
     if model._LABELS and classes is None:
@@ -132,7 +126,6 @@ def append_rows(model: Any, aging: Aging, X: Any, y: Any, classes: Any, sample_w
         model._rooms = Room(), Room(), Room()
     keys, values, weights = model._rooms
     before, weight = aging.aged(model.sample_weight_, weight, len(model.key_), len(key))
-    stream = {name: vars(model)[name] for name in ("arrival_", "classes_given_") if name in vars(model)}
     if before is not None or weight is not None:
         # Rows that came without weights count 1, in the dtype of those that came with some.
         dtype = np.result_type(*(part for part in (before, weight) if part is not None))
@@ -141,8 +134,7 @@ def append_rows(model: Any, aging: Aging, X: Any, y: Any, classes: Any, sample_w
     model._remember(keys.extended(model.key_, key), values.extended(model.value_, value), before)
     for name in ("loo_predictions_", "loo_score_"):
         model.__dict__.pop(name, None)  # they are of the rows before
-    model.__dict__.update(stream)
-    if "arrival_" in stream:
+    if "arrival_" in vars(model):
         numbers, came = model.arrival_
         model.arrival_ = np.concatenate([numbers, np.arange(came, came + len(key))]), came + len(key)
     if aging.window is not None and len(model.key_) > aging.window:
@@ -168,15 +160,12 @@ def keep_rows(model: Any, rows: Array) -> None:
     if not len(rows) or (weight is not None and not weight.any()):
         raise ValueError("a model needs a training row with a weight above zero: these are all that it has")
     arrival = model.row_ids_[rows], (model.arrival_[1] if "arrival_" in vars(model) else len(model.key_))
-    given = vars(model).get("classes_given_")
     for name in ("_rooms", "loo_predictions_", "loo_score_"):
         model.__dict__.pop(name, None)
     # Copies: a view would keep the whole array alive.
     model._remember(model.key_[rows], model.value_[rows], weight)
     model.arrival_ = arrival
-    if given is not None:
-        model.classes_given_ = given
-    elif model._LABELS:
+    if model._LABELS and "classes_given_" not in vars(model):
         _drop_classes(model)
     if "coding_" in vars(model):
         _drop_levels(model)

@@ -38,9 +38,7 @@ class Calibration(NamedTuple):
 def learn_calibration(probability: Array, label: Array, counts: Array) -> Calibration:
     """From left-out probabilities (n, C) of rows with labels (n,) that count (n,) times each. *Cost*: O(n·C)."""
     share = counts / counts.sum()
-    frequency = np.bincount(label, share, probability.shape[1])
-    # A class may be known before any of its rows is.
-    frequency = (frequency + 1e-12) / (frequency + 1e-12).sum()
+    frequency = class_frequencies(label, counts, probability.shape[1])
 
     def made(x: Array) -> Calibration:
         return Calibration(float(np.exp(x[0])), float(1.0 / (1.0 + np.exp(-x[1]))), frequency)
@@ -56,6 +54,15 @@ def learn_calibration(probability: Array, label: Array, counts: Array) -> Calibr
     ]
     best = min(found, key=lambda one: float(one.fun))
     return made(best.x if best.fun < loss(start) else start)
+
+
+def class_frequencies(label: Array, counts: Array, classes: int) -> Array:
+    """Frequency (C,) of every class among rows with labels (n,) that count (n,) times each; never 0.
+
+    A class may be known before any of its rows is.
+    """
+    frequency = np.bincount(label, counts / counts.sum(), classes) + 1e-12
+    return np.asarray(frequency / frequency.sum())
 
 
 def set_bound(probability: Array, label: Array, counts: Array, coverage: float) -> float:

@@ -10,16 +10,14 @@ what these errors are errors of.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from scipy.integrate import quad
-from scipy.special import ndtri
+from scipy.special import ndtri, stdtrit
 
 from regard.core.arrays import Array
 from regard.core.scores import Radial
 from regard.model.jackknife import jackknife_intervals
-from regard.model.ranks import conformal_bound, quantiles, smooth_quantiles
+from regard.model.ranks import conformal_bound, quantiles
 from regard.model.residual_scale import fit_tails, log_density
 from regard.model.residuals import Residuals
 from regard.model.smoother import Smoother, tiles
@@ -56,7 +54,11 @@ def quantiles_at(
 ) -> Array:
     """Quantiles (Q, P, m) at levels (m,): those of the residuals, or of Student's t fitted to them."""
     shown, counts = known.shown(smoother.rows.sample_weight)
-    reach = smooth_quantiles(fit_tails(shown, counts), levels) if smoothed else quantiles(shown, counts, levels)
+    if smoothed:
+        tails = fit_tails(shown, counts)
+        reach = tails.width * stdtrit(tails.freedom, levels[:, None])
+    else:
+        reach = quantiles(shown, counts, levels)
     return np.asarray(centre[..., None] + known.scale_at(smoother, query)[..., None] * reach.T)
 
 
@@ -130,34 +132,23 @@ def bootstrap(
     draws: int,
     random: np.random.RandomState,
 ) -> Array:
-    """Ends (Q, P, 2) from residuals that flip their signs at random, shifted by the bias of smoothing once more."""
-    rows, at = smoother.rows, query.astype(np.float64)
+    """Ends (Q, P, 2) from residuals that flip their signs at random, shifted by the bias of smoothing once more.
 
-    def answers(values: Array) -> Array:
-        return smoother.answer(at, values).output
-
-    fitted = smoother.answer(rows.key.astype(np.float64), rows.columns).output
-    moved = _wild_draws(answers, known.filled(), rows.copies, draws, random)
-    high, low = np.quantile(moved, [(1.0 + coverage) / 2.0, (1.0 - coverage) / 2.0], axis=0)
-    bias = answers(fitted) - centre
-    return np.stack([centre - bias - high, centre - bias - low], axis=-1)
-
-
-def _wild_draws(
-    answers: Callable[[Array], Array], residual: Array, copies: Array, draws: int, random: np.random.RandomState
-) -> Array:
-    """Deviations (draws, Q, P) of predictions whose rows' residuals (K, P) flipped their signs at random.
-
-    ``answers(values)`` pools values (K, m) into (Q, m). A row that stands for k rows flips k signs, which add up.
-    *Cost*: that of ``answers`` with ``draws`` columns for each output, 64 at a time.
+    A row that stands for k rows flips k signs, which add up. *Cost*: an answer with ``draws`` columns for each output,
+    64 at a time, and one to all training rows.
     """
-    parts = []
+    rows, at, copies = smoother.rows, query.astype(np.float64), smoother.rows.copies[:, None]
+    fitted = smoother.answer(rows.key.astype(np.float64), rows.columns).output
+    moved = []
     for start in range(0, draws, 64):
         count = min(64, draws - start)
-        sums = 2.0 * random.binomial(copies[:, None].astype(np.int64), 0.5, (len(copies), count)) - copies[:, None]
-        flips = sums / copies[:, None]
-        parts.append(np.stack([answers(flips * column[:, None]) for column in residual.T], axis=-1))  # (Q, m, P)
-    return np.concatenate(parts, axis=1).transpose(1, 0, 2)
+        flips = (2.0 * random.binomial(copies.astype(np.int64), 0.5, (len(copies), count)) - copies) / copies  # (K, m)
+        columns = [smoother.answer(at, flips * residual[:, None]).output for residual in known.filled().T]
+        moved.append(np.stack(columns, axis=-1))  # (Q, m, P)
+    levels = [(1.0 + coverage) / 2.0, (1.0 - coverage) / 2.0]
+    high, low = np.quantile(np.concatenate(moved, axis=1), levels, axis=1)
+    bias = smoother.answer(at, fitted).output - centre
+    return np.stack([centre - bias - high, centre - bias - low], axis=-1)
 
 
 def _times(scale: Array, reach: Array) -> Array:

@@ -9,11 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy.special import stdtrit
 
 from regard.core.arrays import Array
-from regard.model.residual_scale import Tails
 
 # Ranks are rounded up; what is above a whole number by so little is rounding.
 ROUNDING = 1e-9
@@ -74,8 +71,3 @@ def quantiles(shown: Array, counts: Array, levels: Array) -> Array:
         )
         out[:, column] = low + np.clip(place - below, 0.0, 1.0) * (high - low)
     return out
-
-
-def smooth_quantiles(tails: Tails, levels: ArrayLike) -> Array:
-    """Quantiles (m, P) of the t that the residuals follow."""
-    return np.asarray(tails.width * stdtrit(tails.freedom, np.asarray(levels)[:, None]))

@@ -166,12 +166,12 @@ def adaptive_answers(one: HeadObjective) -> Array:
     return evaluated(objective, hood, head.w, head.ridge, head.neighbours, rows)[0].answer
 
 
-def rows_to_answer(heads: Sequence[HeadObjective], seed: int = 0) -> Array:
+def rows_to_answer(heads: Sequence[HeadObjective]) -> Array:
     """All rows where that can be paid for, else a sample of 20,000, sorted."""
     n = len(heads[0].objective.key)
     if n <= BAGGED or sum(objective.seconds(head.w) for head, objective in heads) <= QUICK * n:
         return np.arange(n)
-    return np.sort(np.random.default_rng(seed).choice(n, ANSWERED, replace=False))
+    return np.sort(np.random.default_rng(0).choice(n, ANSWERED, replace=False))
 
 
 def relearned_answers(heads: Sequence[HeadObjective], *, ridge: bool) -> Array:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,52 +35,38 @@ FARTHEST = 1e100
 # ---- where rows stand for a head
 
 
-class Transform(Protocol):
-    """Rows of features (n, d) to a head's coordinates (n, r)."""
+class Transform:
+    """Rows of features (n, d) to a head's coordinates (n, r); this one is the identity."""
 
     @property
     def by_column(self) -> bool:
-        """Whether every column is mapped on its own, by a map that never falls: boxes stay boxes."""
-        ...
-
-    def keys(self, rows: Array) -> Array: ...
-    def queries(self, rows: Array) -> Array: ...
-    def slope(self, rows: Array) -> Array:
-        """dz/dx of every column (n, d); raises ValueError where columns are not mapped one by one."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class Identity:
-    """The features themselves."""
-
-    by_column = True
+        """Whether every column is mapped by a non-decreasing function of its own, so that boxes stay boxes."""
+        return True
 
     def keys(self, rows: Array) -> Array:
+        """Coordinates of keys."""
         return rows
 
     def queries(self, rows: Array) -> Array:
-        return rows
+        """Coordinates of queries."""
+        return self.keys(rows)
 
     def slope(self, rows: Array) -> Array:
+        """dz/dx of every column, (n, d); raises ValueError if columns are not mapped one by one."""
         return np.ones(rows.shape)
 
 
-IDENTITY = Identity()
+IDENTITY = Transform()
 
 
 @dataclass(frozen=True, eq=False)
-class Scaled:
-    """Columns scaled between their standard score (share 1) and their normal scores (share 0)."""
+class ScaledColumns(Transform):
+    """Columns scaled between their standard scores (share 1) and their normal scores (share 0)."""
 
     scaling: Scaling
     share: Array  # (d,)
-    by_column = True
 
     def keys(self, rows: Array) -> Array:
-        return self.scaling(rows, self.share)
-
-    def queries(self, rows: Array) -> Array:
         return self.scaling(rows, self.share)
 
     def slope(self, rows: Array) -> Array:
@@ -88,7 +74,7 @@ class Scaled:
 
 
 @dataclass(frozen=True, eq=False)
-class Embedded:
+class Embedded(Transform):
     """Standardised features, or what a network makes of them; ``turn`` is a bilinear score's matrix, for queries."""
 
     mean: Array  # (d,)

@@ -7,7 +7,7 @@ import numpy as np
 from regard.bandwidth.scaling import Scaling
 from regard.core.arrays import Array
 from regard.core.scores import Nearest, Radial
-from regard.model.smoother import FARTHEST, Embedded, Head, Scaled, Smoother, TrainingRows, Transform
+from regard.model.smoother import FARTHEST, Embedded, Head, ScaledColumns, Smoother, TrainingRows, Transform
 from regard.pooling.local import centre_and_scale
 from regard.store.onnx.graph import Value, joined
 from regard.store.onnx.lines import lines
@@ -66,7 +66,7 @@ def _or_nan(output: Value, looks: Looks, empty: str) -> Value:
 
 def _placed(query: Value, transform: Transform) -> Value:
     """Queries in a head's coordinates."""
-    if isinstance(transform, Scaled):
+    if isinstance(transform, ScaledColumns):
         return _scaled(query, transform.scaling, transform.share)
     return _embedded(query, transform) if isinstance(transform, Embedded) else query
 
