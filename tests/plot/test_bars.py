@@ -123,7 +123,7 @@ def test_nobody_in_reach_is_no_error():
 
 def test_bars_of_attention_computed_elsewhere(line):
     seen = line.attend([[2.0]], top=3)
-    display = NeighbourDisplay.from_predictions(seen.index[0], seen.weight[0], labels={"row": "第 {row} 行"})
+    display = NeighbourDisplay(seen.index[0], seen.weight[0], labels={"row": "第 {row} 行"}).plot()
     assert names(display)[0] == f"第 {seen.index[0, 0]} 行"
     assert widths(display) == seen.weight[0].tolist()
 

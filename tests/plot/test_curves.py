@@ -18,9 +18,9 @@ def legend(ax):
 
 
 def test_a_curve_holds_what_it_is_given_in_the_order_of_x():
-    display = RegressionCurveDisplay.from_predictions(
+    display = RegressionCurveDisplay(
         X, [30.0, 10.0, 20.0], truth=X, x_train=[5.0, 4.0], y_train=[1.0, 2.0], lower=X - 1, upper=X + 1
-    )
+    ).plot()
     np.testing.assert_array_equal(display.line_.get_xydata(), [[1, 10], [2, 20], [3, 30]])
     np.testing.assert_array_equal(display.truth_line_.get_xydata(), [[1, 1], [2, 2], [3, 3]])
     np.testing.assert_array_equal(display.training_line_.get_xydata(), [[5, 1], [4, 2]])

@@ -120,21 +120,6 @@ class AttentionMapDisplay(Display):
         display.cells = display._fill(lambda some: looks(estimator, asked[some]))
         return display.plot(ax)
 
-    @classmethod
-    def from_predictions(
-        cls,
-        weights: ArrayLike,
-        *,
-        query: ArrayLike | None = None,
-        key: ArrayLike | None = None,
-        sort: bool = True,
-        aggregate: str = "max",
-        labels: Labels | None = None,
-        ax: Axes | None = None,
-    ) -> Self:
-        """The map of weights computed elsewhere; arguments as the class has them."""
-        return cls(weights, query=query, key=key, sort=sort, aggregate=aggregate, labels=labels).plot(ax)
-
     def plot(self, ax: Axes | None = None, *, norm: Normalize | None = None, colorbar: bool = True) -> Self:
         """Draw into ``ax``, or into a new figure.
 

@@ -129,26 +129,6 @@ class RegressionCurveDisplay(Display):
             display.labels["x"] = display._said("held", name=name)
         return display.plot(ax)
 
-    @classmethod
-    def from_predictions(
-        cls,
-        x: ArrayLike,
-        predicted: ArrayLike,
-        *,
-        truth: ArrayLike | None = None,
-        x_train: ArrayLike | None = None,
-        y_train: ArrayLike | None = None,
-        lower: ArrayLike | None = None,
-        upper: ArrayLike | None = None,
-        labels: Labels | None = None,
-        ax: Axes | None = None,
-    ) -> Self:
-        """The curve through predictions made elsewhere; arguments as the class has them."""
-        display = cls(
-            x, predicted, truth=truth, x_train=x_train, y_train=y_train, lower=lower, upper=upper, labels=labels
-        )
-        return display.plot(ax)
-
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw into ``ax``, or into a new figure."""
         ax = self._on(ax, 6.4, 4.0)

@@ -181,22 +181,6 @@ class NeighbourDisplay(Display):
         )
         return display.plot(ax)
 
-    @classmethod
-    def from_predictions(
-        cls,
-        index: ArrayLike,
-        weight: ArrayLike,
-        words: Sequence[str] | None = None,
-        *,
-        rest: float = 0.0,
-        others: int = 0,
-        title: str = "",
-        labels: Labels | None = None,
-        ax: Axes | None = None,
-    ) -> Self:
-        """Bars of attention computed elsewhere, such as a row of ``attend(X, top)``."""
-        return cls(index, weight, words, rest=rest, others=others, title=title, labels=labels).plot(ax)
-
     def plot(self, ax: Axes | Sequence[Axes] | None = None) -> Self:
         """Draw into ``ax``, one pair of axes or two, or into a new figure with a panel along x where there is one."""
         height = 1.3 + 0.32 * max(self.weight.size + bool(self.others), 3)

@@ -135,22 +135,6 @@ class SurfaceDisplay(Display):
         display._held = width > 2
         return display.plot(ax)
 
-    @classmethod
-    def from_predictions(
-        cls,
-        x0: ArrayLike,
-        x1: ArrayLike,
-        predicted: ArrayLike,
-        *,
-        train0: ArrayLike | None = None,
-        train1: ArrayLike | None = None,
-        y_train: ArrayLike | None = None,
-        labels: Labels | None = None,
-        ax: Axes | None = None,
-    ) -> Self:
-        """The map of predictions made elsewhere; arguments as the class has them."""
-        return cls(x0, x1, predicted, train0=train0, train1=train1, y_train=y_train, labels=labels).plot(ax)
-
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw into ``ax``, or into a new figure."""
         ax = self._on(ax, 6.2, 4.8, grid=False)
