@@ -13,8 +13,8 @@ from sklearn.neighbors import KNeighborsRegressor
 import regard
 from regard.data import houses, notes
 from regard.data.text import LANGUAGES
-from regard.reporting.facts import facts_of
-from regard.reporting.words import cell, number
+from regard.reporting.report_facts import facts_of
+from regard.reporting.report_sentences import cell, number
 from support.html_page import read
 
 # Manners, not minima.
@@ -57,7 +57,7 @@ def test_the_same_twice(model, tmp_path):
 
 
 def test_baselines_are_the_mean_and_the_nearest_of_the_others(model):
-    told = {one.name: one for one in facts_of(model, FRAME, DATA.y).contestants}
+    told = {one.name: one for one in facts_of(model, FRAME, DATA.y).methods}
     n = len(DATA.y)
     mean = (DATA.y.sum() - DATA.y) / (n - 1)
     assert told["mean"].error == pytest.approx(np.sqrt(np.mean((mean - DATA.y) ** 2)))
@@ -100,7 +100,7 @@ def test_new_rows(model, tmp_path):
     assert not facts.left_out
     assert np.array_equal(facts.answer, model.predict(frame))
     page = read(regard.report(model, frame, more.y, tmp_path / "page.html"))
-    assert "the model had not seen them" in page.text
+    assert "the model has not seen them" in page.text
 
 
 @pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame])
@@ -109,7 +109,7 @@ def test_classes_and_dataframes(library, tmp_path):
     model = regard.KernelClassifier().fit(frame, KINDS)
     page = read(regard.report(model, frame, KINDS, tmp_path / "page.html", target="kind"))
     right = np.mean(model.classes_[model.loo_predictions_.argmax(axis=1)] == KINDS)
-    assert f"puts {right:.0%} of the rows into the right one of 3 classes" in page.text
+    assert f"assigns {right:.0%} of the rows to the correct one of 3 classes" in page.text
 
 
 def test_names_are_only_text(tmp_path):
@@ -142,7 +142,7 @@ def test_few_rows(rows, tmp_path):
     X, y = np.arange(rows, dtype=float)[:, None], np.arange(rows, dtype=float)
     model = regard.NadarayaWatsonRegressor(bandwidth=1.0).fit(X, y)
     if rows == 1:
-        with pytest.raises(ValueError, match="two rows"):
+        with pytest.raises(ValueError, match="needs at least two training rows, got 1"):
             regard.report(model, X, y, tmp_path / "page.html")
         return
     assert regard.report(model, X, y, tmp_path / "page.html").exists()
@@ -157,7 +157,7 @@ def test_words_where_it_cannot(model, tmp_path):
     with pytest.raises(ValueError, match=r"y must have shape \(120,\), got \(120, 2\)"):
         regard.report(model, FRAME, np.column_stack([DATA.y, DATA.y]), page)
     both = regard.NadarayaWatsonRegressor(bandwidth=10.0).fit(FRAME, np.column_stack([DATA.y, DATA.y]))
-    with pytest.raises(ValueError, match="this model predicts 2"):
+    with pytest.raises(ValueError, match="a model with a single target, got one with 2"):
         regard.report(both, FRAME, DATA.y, page)
     with pytest.raises(ValueError, match="y must be finite"):
         regard.report(model, FRAME, np.where(DATA.y > 100, DATA.y, np.nan), page)
@@ -166,7 +166,7 @@ def test_words_where_it_cannot(model, tmp_path):
         regard.report(model, FRAME, DATA.y, page)
     assert page.read_text() == "mine"
     classifier = regard.NadarayaWatsonClassifier(bandwidth=10.0).fit(FRAME, KINDS)
-    with pytest.raises(ValueError, match="'free', which is none of the model's classes"):
+    with pytest.raises(ValueError, match="y contains 'free', which is not one of the model's classes"):
         regard.report(classifier, FRAME, np.where(KINDS == "fair", "free", KINDS), tmp_path / "other.html")
 
 
@@ -176,7 +176,7 @@ def test_errors_and_scores_of_targets_whose_squares_leave_float64(size, tmp_path
     pages = []
     for unit in (1.0, size):
         model = regard.NadarayaWatsonRegressor(bandwidth=30.0).fit(DATA.X, unit * y)
-        told = facts_of(model, DATA.X, unit * y).contestants
+        told = facts_of(model, DATA.X, unit * y).methods
         pages.append((model, [one.error / unit for one in told], [one.score for one in told]))
     np.testing.assert_allclose(pages[1][1:], pages[0][1:], rtol=1e-9)
     page = read(regard.report(pages[1][0], DATA.X, size * y, tmp_path / "page.html"))
@@ -205,6 +205,6 @@ def test_whole_numbers_are_shown_as_whole_numbers(library, tmp_path):
     y = np.sin(4.0 * x) + 10.0 * (np.arange(40) % 4)
     model = regard.NadarayaWatsonRegressor(bandwidth=[1.0, 0.1]).fit(frame, y)
     page = regard.report(model, frame, y, tmp_path / "page.html").read_text(encoding="utf-8")
-    cells = set(re.findall(r"<td class=n>([^<]*)</td>", page[page.index("Why this answer?") :]))
+    cells = set(re.findall(r"<td class=n>([^<]*)</td>", page[page.index("Why this prediction?") :]))
     assert {"1", "2", "3", "4"} <= cells
     assert not {"1.00", "2.00", "3.00", "4.00"} & cells

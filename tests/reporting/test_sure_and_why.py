@@ -11,10 +11,10 @@ import pytest
 import regard
 from regard.data import houses, notes
 from regard.model.ranks import conformal_bound
-from regard.reporting.facts import facts_of
-from regard.reporting.sure import sure_of
-from regard.reporting.why import examples
-from regard.reporting.words import WORDS, number
+from regard.reporting.certainty import certainty_of
+from regard.reporting.example_rows import examples
+from regard.reporting.report_facts import facts_of
+from regard.reporting.report_sentences import SENTENCES, number
 from support.html_page import read
 
 # Manners, not minima.
@@ -37,7 +37,7 @@ def model():
 
 def looked_at(model, X, y):
     facts = facts_of(model, X, y)
-    sure = sure_of(model, X, facts)
+    sure = certainty_of(model, X, facts)
     return facts, sure, examples(model, facts, sure)
 
 
@@ -61,8 +61,8 @@ def test_training_rows_are_judged_by_the_spread_that_the_others_tell(model, tmp_
     np.testing.assert_allclose(sure.size, np.abs(model.residuals_ / shown) * bound)
     assert facts.left_out
     page = read(regard.report(model, FRAME, DATA.y, tmp_path / "page.html"))
-    assert f"{sure.inside.mean():.1%} lie inside theirs" in page.text
-    assert f"good to ± {number(np.median(sure.size))} or better" in page.text
+    assert f"{sure.inside.mean():.1%} lie inside their interval" in page.text
+    assert f"no wider than ± {number(np.median(sure.size))}" in page.text
 
 
 def test_new_rows_are_judged_by_predict_interval(model, tmp_path):
@@ -70,21 +70,21 @@ def test_new_rows_are_judged_by_predict_interval(model, tmp_path):
     low, high = model.predict_interval(MORE, 0.9, "conformal").T
     assert np.array_equal(sure.inside, (low <= NEW.y) & (NEW.y <= high))
     page = read(regard.report(model, MORE, NEW.y, tmp_path / "page.html"))
-    assert f"which the model had not seen, {sure.inside.mean():.1%} lie inside" in page.text
+    assert f"which the model has not seen, {sure.inside.mean():.1%} lie inside" in page.text
 
 
 def test_an_example_is_explained_without_itself(model):
     facts, sure, why = looked_at(model, FRAME, DATA.y)
     assert [one.kind for one in why] == ["ordinary", "unsure", "farthest"]
     assert why[1].place == sure.rows[np.argmax(sure.size)]
-    assert why[0].doubt == pytest.approx(np.sort(sure.size)[len(sure.size) // 2])
+    assert why[0].certainty == pytest.approx(np.sort(sure.size)[len(sure.size) // 2])
     for one in why:
         others = np.delete(np.arange(120), one.place)
         without = fixed().fit(DATA.X[others], DATA.y[others])
         told = without.explain(DATA.X[one.place : one.place + 1], 5)[0]
-        np.testing.assert_allclose(one.told.weight, told.weight, rtol=1e-12)
-        assert one.told.row.tolist() == others[told.row].tolist()
-        assert one.told.answer == pytest.approx(facts.answer[one.place], rel=1e-9)
+        np.testing.assert_allclose(one.explained.weight, told.weight, rtol=1e-12)
+        assert one.explained.row.tolist() == others[told.row].tolist()
+        assert one.explained.answer == pytest.approx(facts.answer[one.place], rel=1e-9)
     Z = DATA.X / model.bandwidth_
     apart = np.sqrt(((Z[:, None] - Z) ** 2).sum(axis=2))
     np.fill_diagonal(apart, np.inf)
@@ -98,7 +98,7 @@ def test_cells_are_those_of_the_rows_named(tmp_path):
     model = regard.NadarayaWatsonRegressor(bandwidth=[10.0, 3.0, 0.1], missing="ignore").fit(X, y)
     page = tmp_path / "page.html"
     html = regard.report(model, X, y, page).read_text(encoding="utf-8")
-    why = html[html.index("Why this answer?") : html.index("What does it look at?")]
+    why = html[html.index("Why this prediction?") : html.index("Which features matter?")]
     seen = 0
     for table in re.findall(r"<table>.*?</table>", why, re.S):
         heads = re.findall(r"<th[^>]*>(.*?)</th>", table.split("</thead>")[0])
@@ -119,8 +119,8 @@ def test_a_far_row_is_flagged(model, tmp_path):
     far.loc[7] = 9999.0
     page = read(regard.report(model, far, NEW.y, tmp_path / "page.html"))
     assert "farthest from the others: row 7" in page.text
-    assert "Far from everything the model has seen" in page.text
-    assert "Far from everything" not in read(regard.report(model, MORE, NEW.y, tmp_path / "near.html")).text
+    assert "Far from all training rows" in page.text
+    assert "Far from all training rows" not in read(regard.report(model, MORE, NEW.y, tmp_path / "near.html")).text
 
 
 @pytest.mark.parametrize("calibrate", [False, True])
@@ -137,7 +137,7 @@ def test_classes_come_in_sets(calibrate, tmp_path):
     np.testing.assert_allclose(sure.centre, left_out.max(axis=1))
     assert why[1].place == sure.rows[np.argmin(sure.centre)]
     page = read(regard.report(model, FRAME, KINDS, tmp_path / "page.html"))
-    assert f"{sure.inside.mean():.1%} have the right class" in page.text
+    assert f"{sure.inside.mean():.1%} have the correct class" in page.text
     new = np.where(NEW.y > 200.0, "dear", np.where(NEW.y > 150.0, "fair", "cheap"))
     _, sure, _ = looked_at(model, MORE, new)
     assert np.array_equal(sure.size, model.predict_set(MORE, 0.9).sum(axis=1))
@@ -157,10 +157,10 @@ def test_one_feature_has_its_curve(tmp_path):
 def test_a_model_whose_score_is_no_distance(tmp_path):
     model = regard.AttentionRegressor("dot", max_iter=1, random_state=0).fit(FRAME, DATA.y)
     _, sure, why = looked_at(model, FRAME, DATA.y)
-    assert sure.why_not == ""
+    assert sure.missing == ""
     assert [one.kind for one in why] == ["ordinary", "unsure"]  # without distances no row is farthest
     page = read(regard.report(model, FRAME, DATA.y, tmp_path / "page.html"))
-    assert "An ordinary one: row" in page.text
+    assert "A typical row: row" in page.text
 
 
 @pytest.mark.parametrize(("rows", "words"), [(1, "one training row"), (3, "at least nine training rows")])
@@ -168,14 +168,14 @@ def test_too_few_training_rows(rows, words, tmp_path):
     model = regard.NadarayaWatsonRegressor(bandwidth=1.0).fit(np.arange(rows)[:, None], np.arange(rows))
     page = read(regard.report(model, [[0.5], [1.5]], [0.0, 1.0], tmp_path / "page.html"))
     assert words in page.text
-    assert "Why this answer?" in page.text
+    assert "Why this prediction?" in page.text
     assert page.tags.count("h3") == 2
 
 
 def test_one_new_row(model, tmp_path):
     page = read(regard.report(model, MORE[:1], NEW.y[:1], tmp_path / "page.html"))
     assert page.tags.count("h3") == 1
-    assert "lie inside theirs" in page.text
+    assert "lie inside their interval" in page.text
 
 
 def test_nobody_in_reach_of_a_row_left_out(tmp_path):
@@ -184,7 +184,9 @@ def test_nobody_in_reach_of_a_row_left_out(tmp_path):
     for empty in ("nearest", "nan", "raise"):
         model = regard.NadarayaWatsonRegressor(kernel="epanechnikov", bandwidth=0.5, empty=empty).fit(x, x[:, 0])
         page = read(regard.report(model, x, x[:, 0], tmp_path / f"{empty}.html"))
-        assert ("Far from everything" if empty == "nearest" else "No training row is in reach") in page.text
+        assert (
+            "Far from all training rows" if empty == "nearest" else "No training row is within the bandwidth"
+        ) in page.text
 
 
 @pytest.mark.parametrize("weight", [np.arange(120) % 3, np.arange(120) % 3 / 2.0])
@@ -198,22 +200,24 @@ def test_rows_without_weight_are_not_judged(weight):
 
 
 def test_many_rows_are_looked_at_in_part_and_it_is_said(model, monkeypatch, tmp_path):
-    monkeypatch.setattr("regard.reporting.sure.MOST", 40)
-    monkeypatch.setattr("regard.reporting.sure.LEARNED_FROM", 50)
+    monkeypatch.setattr("regard.reporting.certainty.MAX_ROWS", 40)
+    monkeypatch.setattr("regard.reporting.certainty.MAX_ROWS_OF_SCALE", 50)
     fresh = fixed().fit(FRAME, DATA.y)
     _, sure, _ = looked_at(fresh, FRAME, DATA.y)
-    assert (sure.learned_from, len(sure.rows), hasattr(fresh, "spread_")) == (50, 40, False)
+    assert (sure.scale_rows, len(sure.rows), hasattr(fresh, "spread_")) == (50, 40, False)
     page = read(regard.report(fresh, FRAME, DATA.y, tmp_path / "page.html"))
-    assert "measured on 50 of the training rows" in page.text
-    assert "(40 of the 120 rows were looked at here.)" in page.text
+    assert "estimated from 50 training rows" in page.text
+    assert "(Based on 40 of the 120 rows.)" in page.text
     # New rows, and nothing known of the old ones left out.
-    assert "this takes long" in read(regard.report(fresh, MORE, NEW.y, tmp_path / "new.html")).text
+    assert "take long to compute" in read(regard.report(fresh, MORE, NEW.y, tmp_path / "new.html")).text
     # What the model knows already is used whole.
     fresh.predict_interval(FRAME[:1])
-    assert looked_at(fresh, FRAME, DATA.y)[1].learned_from == 0
+    assert looked_at(fresh, FRAME, DATA.y)[1].scale_rows == 0
 
 
-@pytest.mark.parametrize("name", WORDS)
-def test_both_languages_fill_in_the_same(name):
-    english, chinese = (sorted(re.findall(r"\{(\w+)\}", text)) for text in (WORDS[name].en, WORDS[name].zh))
+@pytest.mark.parametrize(
+    "text", [text for group in SENTENCES.values() for text in group.values()], ids=lambda text: text.en[:20]
+)
+def test_both_languages_have_the_same_fields(text):
+    english, chinese = (sorted(re.findall(r"\{(\w+)\}", words)) for words in (text.en, text.zh))
     assert english == chinese

@@ -1,4 +1,4 @@
-"""Reports: a fitted model and its data in, one self-contained page out. ``regard.report`` is the way in."""
+"""Reports: a fitted model and its data in, one self-contained HTML page out (``regard.report``)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from regard.model.diagnosis import diagnose
 from regard.model.smoother import Smoother
 from regard.plot.printing import lettered, saved
 from regard.pooling.functions import explain_plan
-from regard.reporting.doubts import Cells, Doubts
-from regard.reporting.facts import facts_of
+from regard.reporting.certainty import certainty_of
+from regard.reporting.certainty_sections import CertaintySections, TableCells
+from regard.reporting.example_rows import examples
 from regard.reporting.figures import figures
-from regard.reporting.page import Page
-from regard.reporting.sure import sure_of
-from regard.reporting.why import examples
+from regard.reporting.report_facts import facts_of
+from regard.reporting.report_page import ReportPage
 
 __all__ = ["report"]
 
@@ -34,45 +34,45 @@ def report(
     lang: str = "en",
     force: bool = False,
 ) -> Path:
-    """Write a page about a fitted model: how good it is, how sure and why, and what it looks at.
+    """Write a page about a fitted model: accuracy, intervals, explained examples, relevant features and attention.
 
     Parameters
     ----------
     model : a fitted estimator of ``regard``.
     X : (n, d) array or dataframe, y : (n,) numbers or labels
-        The rows the model was fitted to: each is then answered by all others. Or new rows, to see how it does there.
-        Rows with empty cells are passed over, and their number is told; so are training rows without weight.
-    path : where to write the page; it holds everything, and needs no network.
-    target : what to call y.
+        The training table, evaluated by leave-one-out; or new rows. Rows with empty cells are skipped and counted;
+        training rows of zero weight are skipped.
+    path : file to write; it is self-contained and needs no network.
+    target : name of y.
     lang : "en" or "zh".
-    force : replace a file that is there.
+    force : replace an existing file.
 
     Returns
     -------
-    The path. *Cost*: of leaving every row out once, O(n·K·d), of attention from 400 rows, of ``diagnose``, of
-    ``predict_interval`` for 2,000 rows (where the model has more than 10,000 and does not know its residuals yet, from
-    5,000 of these) and of ``explain`` for three.
+    The path. *Cost*: leave-one-out answers of all rows, O(n·K·d); attention of 400 rows; ``diagnose``;
+    ``predict_interval`` of 2,000 rows, its residual scale estimated from 5,000 training rows if there are more than
+    10,000 and it is not known yet; ``explain`` of three rows.
     """
     if lang not in LANGUAGES:
         raise ValueError(f"lang must be one of {', '.join(LANGUAGES)}, got {lang!r}")
     check_output(path, force, ValueError)
     facts = facts_of(model, X, y)
-    sure = sure_of(model, X, facts)
-    why = examples(model, facts, sure)
+    certainty = certainty_of(model, X, facts)
+    chosen = examples(model, facts, certainty)
     with lettered():
-        pictures = {name: saved(figure, "svg") for name, figure in figures(facts, sure, target, lang).items()}
-    page = Page(facts, target, lang, pictures)
-    doubts = Doubts(page, sure, why, Cells(model, X, facts))
-    judged = model._BANDWIDTH and facts.whole.heads[0].neighbours is None and len(facts.whole.rows.key) > 1
-    found = diagnose(facts.whole) if judged else None
-    html = page.whole(doubts.sections(), found, _plan(facts.whole), _code(model, target))
+        pictures = {name: saved(figure, "svg") for name, figure in figures(facts, certainty, target, lang).items()}
+    page = ReportPage(facts, target, lang, pictures)
+    sections = CertaintySections(page, certainty, chosen, TableCells(model, X, facts)).sections()
+    has_width = model._BANDWIDTH and facts.whole.heads[0].neighbours is None and len(facts.whole.rows.key) > 1
+    found = diagnose(facts.whole) if has_width else None
+    html = page.html(sections, found, _plan(facts.whole), _code(model, target))
     with atomic_write(path, force=force, error=ValueError) as file:
         file.write(html.encode())
     return Path(path)
 
 
 def _plan(smoother: Smoother) -> str:
-    """How an answer to one training row would be computed."""
+    """The plan of pooling the training rows under the first head."""
     head, rows = smoother.heads[0], smoother.rows
     key = rows.placed(head.transform)
     return str(explain_plan(key, key, np.zeros(len(key)), head.score, sample_weight=rows.sample_weight))
@@ -85,10 +85,10 @@ def _code(model: Any, target: str) -> str:
             "",
             f"model = regard.{model!r}",
             f"model.fit(X, {target if target.isidentifier() else 'y'})",
-            "model.predict(X_new)           # answers",
-            "model.predict_set(X_new)       # the classes it may be"
+            "model.predict(X_new)           # predictions",
+            "model.predict_set(X_new)       # sets of classes that contain the correct one nine of ten times"
             if model._LABELS
-            else "model.predict_interval(X_new)  # where the truth should lie",
-            "model.explain(X_new)           # the rows they come from, and what made them near",
+            else "model.predict_interval(X_new)  # intervals that contain y nine of ten times",
+            "model.explain(X_new)           # the training rows behind each prediction",
         ]
     )

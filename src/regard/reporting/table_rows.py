@@ -1,4 +1,4 @@
-"""Some rows of a table, and cells as a reader knows them."""
+"""Rows and cells of arrays and dataframes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from regard.core.arrays import Array
 
 
 def rows_of(X: Any, rows: Array) -> Any:
-    """Rows (m,) of an array or a dataframe, as what it is."""
+    """Rows (m,) of an array or a dataframe, in the type given."""
     frame = nw.from_native(X, pass_through=True)
     return frame[rows.tolist()].to_native() if isinstance(frame, nw.DataFrame) else np.asarray(X)[rows]
 
 
 def cells_of(X: Any, column: int) -> list[Any]:
-    """One column of an array or a dataframe; numbers as float, text as it is, None for nothing."""
+    """One column of an array or a dataframe; None for a missing cell."""
     frame = nw.from_native(X, pass_through=True)
     if isinstance(frame, nw.DataFrame):
         column_given = frame[:, column].to_list()

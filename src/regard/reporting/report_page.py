@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs no other file and no network."""
+"""The report as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -12,44 +12,46 @@ import numpy as np
 
 from regard import __version__
 from regard.model.diagnosis import Diagnosis
-from regard.reporting.facts import Facts
-from regard.reporting.words import WORDS, cell, judgement, lead, number, weight_in_words
+from regard.reporting.report_facts import ReportFacts
+from regard.reporting.report_sentences import SENTENCES, cell, importance, lead, number, verdict
 
-# Features shown in tables at most.
-COLUMNS = 30
+MAX_FEATURES_IN_TABLES = 30
+MAX_FEATURES_OF_ATTENDED_ROWS = 6
 
 
-class Page:
-    """Writes the sections one after another, in one language."""
+class ReportPage:
+    """The sections of the page, in one language."""
 
-    def __init__(self, facts: Facts, target: str, lang: str, pictures: dict[str, bytes]) -> None:
+    def __init__(self, facts: ReportFacts, target: str, lang: str, pictures: dict[str, bytes]) -> None:
         self.facts, self.target, self.lang, self.pictures = facts, target, lang, pictures
 
-    def say(self, name: str, **given: str) -> str:
-        text = WORDS[name].said(self.lang)
-        return escape(text.format(**given) if given else text)
+    def say(self, name: str, **fields: str) -> str:
+        """A sentence as HTML, its fields filled in with text."""
+        text = SENTENCES["page"][name].said(self.lang)
+        return escape(text.format(**fields) if fields else text)
 
-    def filled(self, name: str, **given: str) -> str:
-        """The same, with HTML to fill in."""
-        return escape(WORDS[name].said(self.lang)).format(**given)
+    def say_html(self, name: str, **fields: str) -> str:
+        """A sentence as HTML, its fields filled in with HTML."""
+        return escape(SENTENCES["page"][name].said(self.lang)).format(**fields)
 
     def joined(self, *sentences: str) -> str:
-        """Sentences one after another; Chinese ones stand without a space between."""
-        return ("" if self.lang == "zh" else " ").join(one for one in sentences if one)
+        """Sentences in sequence; Chinese has no space between them."""
+        return ("" if self.lang == "zh" else " ").join(filter(None, sentences))
 
-    def whole(self, doubts: Iterable[str], found: Diagnosis | None, plan: str, code: str) -> str:
+    def html(self, certainty: Iterable[str], found: Diagnosis | None, plan: str, code: str) -> str:
+        """The whole page; ``certainty`` holds the sections on intervals and examples."""
         title = self.say("title", target=self.target)
         css = files("regard.reporting").joinpath("page.css").read_text(encoding="utf-8")
         parts = [
             f"<header><p class='kicker'>{self.say('kicker')}</p><h1>{title}</h1>",
             f"<p class='lead'>{escape(lead(self.facts, self.target).said(self.lang))}</p></header><main>",
             self.gaps(),
-            *self.good(),
-            *doubts,
-            *self.looks(),
+            *self.accuracy(),
+            *certainty,
+            *self.relevance(),
             *self.verdict(found),
-            *self.map(),
-            *self.foremost(),
+            self.attention_map(),
+            *self.most_attended(),
             *self.data(),
             f"<h2>{self.say('made')}</h2><pre>{escape(plan)}</pre>",
             f"<h2>{self.say('again')}</h2><pre>{escape(code)}</pre>",
@@ -66,26 +68,26 @@ class Page:
         return f"<!doctype html>\n<html lang='{lang}'><head>{head}</head><body>\n{body}\n</body></html>\n"
 
     def gaps(self) -> str:
-        many = self.facts.gaps
-        return f"<p class='note'>{self.say('gaps', count=f'{many:,}')}</p>" if many else ""
+        count = self.facts.gaps
+        return f"<p class='note'>{self.say('gaps', count=f'{count:,}')}</p>" if count else ""
 
-    def good(self) -> Iterable[str]:
+    def accuracy(self) -> Iterable[str]:
         classes, facts = bool(self.facts.classes), self.facts
         yield f"<h2>{self.say('good')}</h2><p>{self.say('good_left_out' if facts.left_out else 'good_new')}</p>"
-        best = min(one.error for one in facts.contestants)
+        best = min(method.error for method in facts.methods)
         rows = [
             [
-                self.say("mean_class" if classes and one.name == "mean" else one.name),
-                number(one.error),
-                f"{one.score:.0%}" if classes else f"{one.score:.3f}",
+                self.say("mean_class" if classes and method.name == "mean" else method.name),
+                number(method.error),
+                f"{method.score:.0%}" if classes else f"{method.score:.3f}",
             ]
-            for one in facts.contestants
+            for method in facts.methods
         ]
         heads = [self.say("who"), self.say("loss" if classes else "error"), self.say("right" if classes else "r2")]
-        yield self.table(heads, rows, [one.error == best for one in facts.contestants])
+        yield self.table(heads, rows, [method.error == best for method in facts.methods])
         yield self.figure("answers", self.say("answers_class" if classes else "answers"))
 
-    def looks(self) -> Iterable[str]:
+    def relevance(self) -> Iterable[str]:
         facts = self.facts
         if facts.relevance is None or not facts.relevance.any():
             return
@@ -93,30 +95,30 @@ class Page:
         yield self.figure("relevance", "")
         varies, largest = np.ptp(facts.X, axis=0) > 0.0, float(facts.relevance.max())
         rows = []
-        for i in np.argsort(-facts.relevance, kind="stable")[:COLUMNS]:
+        for i in np.argsort(-facts.relevance, kind="stable")[:MAX_FEATURES_IN_TABLES]:
             share = float(facts.relevance[i])
-            word = weight_in_words(share, bool(varies[i]), largest).said(self.lang)
-            reach = [] if facts.reach is None else [f"± {number(float(facts.reach[i]))}"]
-            rows.append([escape(facts.names[i]), f"{share:.0%}", *reach, escape(word)])
-        reach_head = [] if facts.reach is None else [self.say("reach")]
-        yield self.table([self.say("feature"), self.say("share"), *reach_head, self.say("says")], rows)
+            bandwidth = [] if facts.bandwidth is None else [f"± {number(float(facts.bandwidth[i]))}"]
+            word = self.say(importance(share, bool(varies[i]), largest))
+            rows.append([escape(facts.names[i]), f"{share:.0%}", *bandwidth, word])
+        head = [] if facts.bandwidth is None else [self.say("reach")]
+        yield self.table([self.say("feature"), self.say("share"), *head, self.say("says")], rows)
 
     def verdict(self, found: Diagnosis | None) -> Iterable[str]:
         if found is not None:
-            told = escape(judgement(found).said(self.lang))
-            yield f"<h2>{self.say('verdict')}</h2><p class='verdict'>{told}</p>"
+            text = escape(verdict(found).said(self.lang))
+            yield f"<h2>{self.say('verdict')}</h2><p class='verdict'>{text}</p>"
 
-    def map(self) -> Iterable[str]:
-        yield f"<h2>{self.say('map')}</h2><p>{self.say('map_lead')}</p>" + self.figure("attention", "")
+    def attention_map(self) -> str:
+        return f"<h2>{self.say('map')}</h2><p>{self.say('map_lead')}</p>" + self.figure("attention", "")
 
-    def foremost(self) -> Iterable[str]:
+    def most_attended(self) -> Iterable[str]:
         facts = self.facts
         yield f"<h2>{self.say('foremost')}</h2>"
         yield f"<p>{self.say('foremost_lead', expected=f'{facts.expected:.2%}')}</p>"
-        # Row numbers are those of the training rows, which are only here if X is them.
-        shown = range(min(len(facts.names), 6)) if facts.left_out else ()
+        # Row numbers are those of training rows, whose cells are known only if X is the training table.
+        shown = range(min(len(facts.names), MAX_FEATURES_OF_ATTENDED_ROWS)) if facts.left_out else ()
         rows = []
-        for place, row, share in zip(facts.foremost, facts.numbers, facts.attended, strict=True):
+        for place, row, share in zip(facts.most_attended, facts.numbers, facts.attended, strict=True):
             cells = [cell(float(facts.X[place, i]), facts.X[:, i]) for i in shown]
             value = [self.value(facts.y[place])] if facts.left_out else []
             rows.append([f"{row:,}", f"{share:.2%}", *value, *cells])
@@ -127,7 +129,7 @@ class Page:
     def data(self) -> Iterable[str]:
         facts = self.facts
         yield f"<h2>{self.say('data')}</h2>"
-        columns = list(zip(facts.names[:COLUMNS], facts.X.T, strict=False))
+        columns = list(zip(facts.names[:MAX_FEATURES_IN_TABLES], facts.X.T, strict=False))
         if not facts.classes:
             columns.insert(0, (self.target, facts.y))
         rows = [
@@ -148,13 +150,12 @@ class Page:
         best: Sequence[bool] | None = None,
         foot: Sequence[str] = (),
     ) -> str:
-        """Cells are HTML already."""
+        """TableCells are HTML already."""
         top = "".join(f"<th{'' if i == 0 else ' class=n'}>{head}</th>" for i, head in enumerate(heads))
         body = []
         for n, row in enumerate(rows):
             cells = f"<th>{row[0]}</th>" + "".join(f"<td class=n>{cell}</td>" for cell in row[1:])
             body.append(f"<tr{' class=best' if best is not None and best[n] else ''}>{cells}</tr>")
-        # What stands at the foot belongs to the last columns; its name has the others to itself.
         ends = "".join(f"<td class=n>{cell}</td>" for cell in foot[1:])
         under = f"<tfoot><tr><th colspan={len(heads) - len(foot) + 1}>{foot[0]}</th>{ends}</tr></tfoot>" if foot else ""
         inner = f"<thead><tr>{top}</tr></thead><tbody>{''.join(body)}</tbody>{under}"

@@ -15,78 +15,77 @@ from regard.model.diagnosis import relevance
 from regard.model.residuals import left_out_answers
 from regard.model.smoother import Smoother, TrainingRows
 from regard.pooling.functions import pool
-from regard.reporting.rows import rows_of
+from regard.reporting.table_rows import rows_of
 
-# Rows looked at where there are more: for baselines, and for the picture of attention.
-MOST, SHOWN = 5000, 400
-# Rows of the table of those looked at most.
-FOREMOST = 8
+# Larger tables are subsampled for the baselines and for the map of attention.
+MAX_ROWS_OF_BASELINES = 5000
+MAX_ROWS_OF_MAP = 400
+COUNT_OF_MOST_ATTENDED = 8
 
 
 @dataclass(frozen=True)
-class Contestant:
-    """How one way to predict did on rows it had not seen."""
+class MethodScore:
+    """How accurate one method is on rows it was not fitted to."""
 
     name: str  # "model", "mean" or "nearest"
     error: float  # root mean squared error, or the log-loss
-    score: float  # R², or the share of right classes
+    score: float  # R², or the share of correct classes
 
 
 @dataclass(frozen=True)
-class Facts:
-    """All that the page tells."""
+class ReportFacts:
+    """The numbers of the page."""
 
     names: tuple[str, ...]  # of the features
     classes: tuple[str, ...]  # empty for numbers
-    rows: Array  # (n,) which of the rows given: those without empty cells, and with a weight
+    rows: Array  # (n,) indices into the rows given: those without empty cells and of positive weight
     gaps: int  # how many have empty cells
     X: Array  # (n, d)
-    query: Array  # (n, d) the same as the model takes it
-    whole: Smoother  # over the training rows without empty cells that have a weight; empty rows get NaN, not an error
-    y: Array  # (n,) numbers, or numbers of classes
-    left_out: bool  # whether the answers are those of rows left out; else X is new to the model
+    query: Array  # (n, d) the same as validated by the model
+    whole: Smoother  # over training rows without empty cells and of positive weight; empty rows give NaN, not an error
+    y: Array  # (n,) numbers, or class numbers
+    left_out: bool  # whether answers are leave-one-out answers of the training rows; else X is new to the model
     answer: Array  # (n,) numbers, or (n, classes) probabilities
-    contestants: tuple[Contestant, ...]
+    methods: tuple[MethodScore, ...]
     relevance: Array | None  # (d,)
-    reach: Array | None  # (d,) bandwidths in the features' units
-    shown: Array  # (m,) rows of X in the picture of attention
+    bandwidth: Array | None  # (d,) in the features' units
+    mapped: Array  # (m,) rows of X in the map of attention
     attention: Array  # (m, K)
-    key: Array  # (K,) the training rows along ``along``
-    along: int  # the feature that decides most
-    foremost: Array  # training rows looked at most, among those without empty cells
-    numbers: Array  # (len(foremost),) their places among all
-    attended: Array  # (len(foremost),) their share of all attention
-    expected: float  # the share that every row would have alike
+    key: Array  # (K,) feature ``along`` of the training rows
+    along: int  # the most relevant feature
+    most_attended: Array  # (c,) indices into the rows of ``whole``
+    numbers: Array  # (c,) their indices among all training rows
+    attended: Array  # (c,) their share of all attention
+    expected: float  # share of each row if attention were uniform
 
 
-def facts_of(model: Any, X: Any, y: Any) -> Facts:
-    """Look at a fitted model through these rows; those it was fitted to are each answered by the others.
+def facts_of(model: Any, X: Any, y: Any) -> ReportFacts:
+    """Facts about a fitted model, from its leave-one-out answers if X is its training table, else from answers to X.
 
-    Rows with empty cells, and training rows without weight, are passed over.
+    Rows with empty cells and training rows of zero weight are skipped.
     """
     check_is_fitted(model)
     query = query_array(model, X)
     given = query.astype(np.float64)
     target, classes = _target(model, len(given), y)
-    seen = np.array_equal(given, model.key_.astype(np.float64), equal_nan=True)
+    left_out = np.array_equal(given, model.key_.astype(np.float64), equal_nan=True)
     smoother = model._asked
     known = np.flatnonzero(~np.isnan(model.key_).any(axis=1) & smoother.rows.counted)
-    places = known if seen else np.flatnonzero(~np.isnan(given).any(axis=1))
-    if len(places) < 1 + seen:
-        need = "leaves rows out and needs two rows" if seen else "needs a row"
-        told = " without empty cells" if len(places) < len(given) else ""
-        raise ValueError(f"a report {need}{told}; {'this model has' if seen else 'X has'} {len(places)}")
+    places = known if left_out else np.flatnonzero(~np.isnan(given).any(axis=1))
+    if len(places) < 1 + left_out:
+        need = "two training rows" if left_out else "one row"
+        without = " without empty cells" if len(places) < len(given) else ""
+        raise ValueError(f"a report needs at least {need}{without}, got {len(places)}")
     rows, target = given[places], target[places]
     whole = smoother.with_rows(known) if len(known) < len(model.key_) else smoother
-    answer = _left_out(model, whole, known) if seen else np.asarray(_answers(model, rows_of(X, places)), np.float64)
+    answer = _left_out(model, whole, known) if left_out else np.asarray(_answers(model, rows_of(X, places)), np.float64)
     shares = relevance(model._smoother) if model._BANDWIDTH else None
     along = 0 if shares is None else int(np.argmax(shares))
-    shown = np.random.default_rng(0).permutation(len(rows))[:SHOWN]
-    attention = np.asarray(model._reported(whole.weights(query[places[shown]])), np.float64)
+    mapped = np.random.default_rng(0).permutation(len(rows))[:MAX_ROWS_OF_MAP]
+    attention = np.asarray(model._reported(whole.weights(query[places[mapped]])), np.float64)
     total = attention.mean(axis=0)
-    foremost = np.argsort(-total, kind="stable")[:FOREMOST]
-    reach = None if getattr(model, "bandwidth_", None) is None else _reach(model, rows.shape[1])
-    return Facts(
+    most = np.argsort(-total, kind="stable")[:COUNT_OF_MOST_ATTENDED]
+    return ReportFacts(
         names=_names(model, rows.shape[1]),
         classes=classes,
         rows=places,
@@ -95,32 +94,32 @@ def facts_of(model: Any, X: Any, y: Any) -> Facts:
         query=query[places],
         whole=replace(whole, empty="nan") if whole.empty == "raise" else whole,
         y=target,
-        left_out=seen,
+        left_out=left_out,
         answer=answer,
-        contestants=(_judged("model", answer, target), *_baselines(whole.rows, rows, target, seen)),
+        methods=(_score_of("model", answer, target), *_baselines(whole.rows, rows, target, left_out)),
         relevance=shares,
-        reach=reach,
-        shown=shown,
+        bandwidth=_bandwidth(model, rows.shape[1]),
+        mapped=mapped,
         attention=attention,
         key=whole.rows.key[:, along],
         along=along,
-        foremost=foremost,
-        numbers=known[foremost],
-        attended=total[foremost],
+        most_attended=most,
+        numbers=known[most],
+        attended=total[most],
         expected=1.0 / len(known),
     )
 
 
 def _target(model: Any, rows: int, y: Any) -> tuple[Array, tuple[str, ...]]:
-    """y as numbers, or as numbers of classes with their names."""
+    """y as numbers, or as class numbers with the names of the classes."""
     labels = np.asarray(y)
     if labels.ndim != 1:
-        raise ValueError(f"a report is about one target: y must have shape ({rows},), got {labels.shape}")
+        raise ValueError(f"a report needs a single target: y must have shape ({rows},), got {labels.shape}")
     if len(labels) != rows:
         raise ValueError(f"X has {rows} rows but y has {len(labels)}")
     if not hasattr(model, "classes_"):
         if model.value_.ndim > 1:
-            raise ValueError(f"a report is about one target; this model predicts {model.value_.shape[1]}")
+            raise ValueError(f"a report needs a model with a single target, got one with {model.value_.shape[1]}")
         value = labels.astype(np.float64)
         if not np.isfinite(value).all():
             raise ValueError("y must be finite")
@@ -128,7 +127,7 @@ def _target(model: Any, rows: int, y: Any) -> tuple[Array, tuple[str, ...]]:
     place = {label: i for i, label in enumerate(model.classes_.tolist())}
     unknown = [label for label in labels.tolist() if label not in place]
     if unknown:
-        raise ValueError(f"y holds {unknown[0]!r}, which is none of the model's classes")
+        raise ValueError(f"y contains {unknown[0]!r}, which is not one of the model's classes")
     return np.array([place[label] for label in labels.tolist()]), tuple(map(str, model.classes_))
 
 
@@ -139,8 +138,10 @@ def _names(model: Any, width: int) -> tuple[str, ...]:
     return tuple(f"x{i}" for i in range(width)) if names is None else tuple(map(str, names))
 
 
-def _reach(model: Any, width: int) -> Array:
-    """Bandwidths of features (d,); of those of a mixed table, 1/w."""
+def _bandwidth(model: Any, width: int) -> Array | None:
+    """Bandwidths of the features (d,), for a mixed table 1/w; None if the model has no single bandwidth."""
+    if getattr(model, "bandwidth_", None) is None:
+        return None
     if "coding_" not in vars(model):
         return np.broadcast_to(model.bandwidth_, width)
     with np.errstate(divide="ignore"):
@@ -152,7 +153,7 @@ def _answers(model: Any, X: Any) -> Any:
 
 
 def _left_out(model: Any, whole: Smoother, known: Array) -> Array:
-    """Every training row that is known (n,) as the others answer it."""
+    """Leave-one-out answers of the ``known`` training rows."""
     answer, rows = getattr(model, "loo_predictions_", None), whole.rows
     if answer is not None and not np.isnan(answer[known]).any():
         return np.asarray(answer[known], np.float64)
@@ -169,22 +170,22 @@ def _values(rows: TrainingRows) -> Array:
     return rows.columns[:, 0] if rows.single else rows.columns
 
 
-def _baselines(trained: TrainingRows, rows: Array, target: Array, seen: bool) -> tuple[Contestant, ...]:
-    """The mean and the nearest of the others, on some of the rows where there are many."""
+def _baselines(trained: TrainingRows, rows: Array, target: Array, left_out: bool) -> tuple[MethodScore, ...]:
+    """The mean and the nearest of the other rows, on a subsample of large tables."""
     key, value = trained.key.astype(np.float64), _values(trained)
-    some = np.sort(np.random.default_rng(1).permutation(len(rows))[:MOST])
-    found = simple_answers(rows[some], key, value, (some, np.arange(len(key))) if seen else None)
-    # Left-out frequencies would always speak against the class that was left out.
+    some = np.sort(np.random.default_rng(1).permutation(len(rows))[:MAX_ROWS_OF_BASELINES])
+    found = simple_answers(rows[some], key, value, (some, np.arange(len(key))) if left_out else None)
+    # Leave-one-out frequencies are biased against the class of the row left out.
     mean = found.mean if trained.single else np.tile(value.mean(axis=0), (len(some), 1))
-    return _judged("mean", mean, target[some]), _judged("nearest", found.nearest, target[some])
+    return _score_of("mean", mean, target[some]), _score_of("nearest", found.nearest, target[some])
 
 
-def _judged(name: str, answer: Array, target: Array) -> Contestant:
+def _score_of(name: str, answer: Array, target: Array) -> MethodScore:
     if answer.ndim == 2:
-        # A class that was given no chance at all would cost infinitely much.
+        # A probability of 0 would make the log-loss infinite.
         chance = np.maximum(answer[np.arange(len(target)), target.astype(int)], 1e-3)
-        return Contestant(name, float(-np.log(chance).mean()), float((answer.argmax(axis=1) == target).mean()))
-    # In units of a power of two: neither sums nor squares leave float64.
+        return MethodScore(name, float(-np.log(chance).mean()), float((answer.argmax(axis=1) == target).mean()))
+    # Scaled by a power of two, so that neither sums nor squares overflow.
     power = np.frexp(np.abs(target).max())[1]
-    error, spread = root_mean_square(answer - target), float(np.ldexp(np.ldexp(target, -power).std(), power))
-    return Contestant(name, error, 1.0 - (error / spread) ** 2 if spread > 0.0 else float(error == 0.0))
+    error, deviation = root_mean_square(answer - target), float(np.ldexp(np.ldexp(target, -power).std(), power))
+    return MethodScore(name, error, 1.0 - (error / deviation) ** 2 if deviation > 0.0 else float(error == 0.0))
