@@ -1,7 +1,8 @@
 """Kernels: one table of facts about each statistical kernel K(u).
 
-Adding one is a row in ``KERNELS``, a class line in ``scores`` and its loops in ``programs/pairs``; the tests iterate
-over the table.
+Adding one is a row in ``KERNELS``, a code, a class in ``scores`` and its loops in ``programs/cpu/pairs.py``. Every
+other place that writes a formula again (sorted sums, Triton, torch, ONNX, the page's JavaScript) is checked against
+this table by ``tests/core/test_kernel_table.py``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Kernel(NamedTuple):
     """
 
     name: str
-    code: int  # how compiled programs name this row
+    code: int  # the number by which programs and graphs select this kernel
     compact: bool  # K = 0 beyond u = 1; otherwise K > 0 everywhere and log K is the score
     staircase: bool  # dK/du = 0 almost everywhere: no gradient to follow
     value: Callable[[Array], Array]
@@ -115,16 +116,27 @@ _epanechnikov, _epanechnikov_rate = _inside(1)
 _biweight, _biweight_rate = _inside(2)
 _triweight, _triweight_rate = _inside(3)
 
-#                 name         code compact staircase value      rate                roughness          variance
+# Codes of the kernels, for engines that branch on them; compact kernels are BOXCAR … COSINE.
+GAUSSIAN = 0
+LAPLACE = 1
+BOXCAR = 2
+TRIANGULAR = 3
+EPANECHNIKOV = 4
+BIWEIGHT = 5
+TRIWEIGHT = 6
+TRICUBE = 7
+COSINE = 8
+
+# name, code, compact, staircase, value, rate, roughness, variance
 _ROWS = (
-    Kernel("gaussian", 0, False, False, _gaussian, _gaussian_rate, 0.5 / _PI**0.5, 1.0),
-    Kernel("laplace", 1, False, False, _laplace, _laplace_rate, 1 / 4, 2.0),
-    Kernel("boxcar", 2, True, True, _boxcar, _boxcar_rate, 1 / 2, 1 / 3),
-    Kernel("triangular", 3, True, False, _triangular, _triangular_rate, 2 / 3, 1 / 6),
-    Kernel("epanechnikov", 4, True, False, _epanechnikov, _epanechnikov_rate, 3 / 5, 1 / 5),
-    Kernel("biweight", 5, True, False, _biweight, _biweight_rate, 5 / 7, 1 / 7),
-    Kernel("triweight", 6, True, False, _triweight, _triweight_rate, 350 / 429, 1 / 9),
-    Kernel("tricube", 7, True, False, _tricube, _tricube_rate, 175 / 247, 35 / 243),
-    Kernel("cosine", 8, True, False, _cosine, _cosine_rate, _PI**2 / 16, 1 - 8 / _PI**2),
+    Kernel("gaussian", GAUSSIAN, False, False, _gaussian, _gaussian_rate, 0.5 / _PI**0.5, 1.0),
+    Kernel("laplace", LAPLACE, False, False, _laplace, _laplace_rate, 1 / 4, 2.0),
+    Kernel("boxcar", BOXCAR, True, True, _boxcar, _boxcar_rate, 1 / 2, 1 / 3),
+    Kernel("triangular", TRIANGULAR, True, False, _triangular, _triangular_rate, 2 / 3, 1 / 6),
+    Kernel("epanechnikov", EPANECHNIKOV, True, False, _epanechnikov, _epanechnikov_rate, 3 / 5, 1 / 5),
+    Kernel("biweight", BIWEIGHT, True, False, _biweight, _biweight_rate, 5 / 7, 1 / 7),
+    Kernel("triweight", TRIWEIGHT, True, False, _triweight, _triweight_rate, 350 / 429, 1 / 9),
+    Kernel("tricube", TRICUBE, True, False, _tricube, _tricube_rate, 175 / 247, 35 / 243),
+    Kernel("cosine", COSINE, True, False, _cosine, _cosine_rate, _PI**2 / 16, 1 - 8 / _PI**2),
 )
 KERNELS: dict[str, Kernel] = {row.name: row for row in _ROWS}

@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
+from regard.core.kernels import GAUSSIAN
 from regard.core.scores import Additive, DotProduct, Score
 from regard.engines.gpu.launch import Attended
-from regard.engines.gpu.lay import ADDITIVE, DOT, GAUSSIAN
+from regard.engines.gpu.lay import ADDITIVE, DOT
 from regard.engines.gpu.layer import Layer, attend, pull
 from regard.tensors.forms import parameter
 from regard.tensors.inputs import Inputs

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import torch
 
-from regard.engines.gpu.lay import ADDITIVE, DOT, GAUSSIAN, LAPLACE, Batch
+from regard.core import kernels
+from regard.engines.gpu.lay import ADDITIVE, DOT, Batch
 from regard.tensors.decay import decaying
 
 Tensor = torch.Tensor
@@ -63,8 +64,8 @@ def scores_of(query: Tensor, key: Tensor, w: Tensor, code: int, allowed: Tensor)
         return w * (query @ key.transpose(1, 2)), 0.0
     if code == ADDITIVE:
         return torch.tanh(query[:, :, None, :] + key[:, None, :, :]) @ w, 0.0
-    if code in (GAUSSIAN, LAPLACE):
-        return decaying(query, key, w, laplace=code == LAPLACE, allowed=allowed)
+    if code in (kernels.GAUSSIAN, kernels.LAPLACE):
+        return decaying(query, key, w, laplace=code == kernels.LAPLACE, allowed=allowed)
     # Beyond 1 a kernel does not tell how far, and squares do not overflow.
     u2 = ((query[:, :, None, :] - key[:, None, :, :]) * w).clamp(-2.0, 2.0).square().sum(3)
     apart = u2 > 0.0
@@ -72,13 +73,13 @@ def scores_of(query: Tensor, key: Tensor, w: Tensor, code: int, allowed: Tensor)
     inside = u2 <= 1.0
     u, u2 = torch.where(inside, u, 0.0), torch.where(inside, u2, 0.0)
     formulas = {
-        2: lambda: torch.ones_like(u),
-        3: lambda: 1.0 - u,
-        4: lambda: 1.0 - u2,
-        5: lambda: (1.0 - u2) ** 2,
-        6: lambda: (1.0 - u2) ** 3,
-        7: lambda: (1.0 - u2 * u) ** 3,
-        8: lambda: torch.sin(0.5 * torch.pi * (1.0 - u)),
+        kernels.BOXCAR: lambda: torch.ones_like(u),
+        kernels.TRIANGULAR: lambda: 1.0 - u,
+        kernels.EPANECHNIKOV: lambda: 1.0 - u2,
+        kernels.BIWEIGHT: lambda: (1.0 - u2) ** 2,
+        kernels.TRIWEIGHT: lambda: (1.0 - u2) ** 3,
+        kernels.TRICUBE: lambda: (1.0 - u2 * u) ** 3,
+        kernels.COSINE: lambda: torch.sin(0.5 * torch.pi * (1.0 - u)),
     }
     height = formulas[code]()
     reached = inside & (height > 0.0)

@@ -30,10 +30,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from regard.core.kernels import GAUSSIAN, LAPLACE
 from regard.core.plan import Step
 from regard.core.problem import Sketch
 from regard.core.scores import Additive, DotProduct, Gaussian, Score
-from regard.engines.gpu.lay import ADDITIVE, DOT, GAUSSIAN, LAPLACE, Batch
+from regard.engines.gpu.lay import ADDITIVE, DOT, Batch
 from regard.engines.gpu.layer import PRODUCTS
 from regard.engines.gpu.rows import loss
 from regard.pooling.planner import Plan

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from regard.core.arrays import Array
+from regard.core.kernels import GAUSSIAN
 from regard.core.plan import Step
 from regard.core.problem import Adjoint, Outcome, Problem
 from regard.core.scores import Gaussian
@@ -25,7 +26,6 @@ from regard.engines.cpu.words import frozen, lane_labels, packed, unpacked
 from regard.programs.cpu.boxes import Boxes, tiles_in_reach
 from regard.programs.cpu.fused import gaussian_sums
 from regard.programs.cpu.lanes import DEEPEST, LOG2E, block_lanes
-from regard.programs.cpu.pairs import GAUSSIAN
 from regard.programs.cpu.slopes import WIDEST, gaussian_slopes
 
 

@@ -14,13 +14,13 @@ import numpy as np
 
 from regard.core.arrays import Array
 from regard.core.bounds import bounds_of
+from regard.core.kernels import BOXCAR
 from regard.core.plan import Step
 from regard.core.problem import Problem
 from regard.core.scores import Gaussian, Radial, power_and_stretch
 from regard.engines.cpu.words import frozen, packed
 from regard.programs.cpu.boxes import Boxes, nearest_tiles, tiles_in_reach
 from regard.programs.cpu.lanes import block_lanes
-from regard.programs.cpu.pairs import BOXCAR
 
 Near = Callable[[slice], Array]
 

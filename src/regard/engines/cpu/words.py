@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard.core.arrays import Array
+from regard.core.kernels import LAPLACE
 from regard.core.problem import Problem, allowed
 from regard.core.scores import Additive, DotProduct, Gaussian, Nearest, Radial, at_limit, far_below, power_and_stretch
 from regard.core.state import Partial
@@ -200,6 +201,6 @@ def in_score_units(partial: Partial, pairs: Pairs) -> Partial:
 
 def overflowed(pairs: Pairs, peak: Array) -> Array | None:
     """Queries so far from every key that their scores cannot tell keys apart."""
-    if pairs.hard or pairs.form not in (RADIAL, METRIC) or pairs.direct or pairs.code > 1:
+    if pairs.hard or pairs.form not in (RADIAL, METRIC) or pairs.direct or pairs.code > LAPLACE:
         return None
-    return at_limit(peak, float(pairs.largest), pairs.code == 1, bool(pairs.bias.size))
+    return at_limit(peak, float(pairs.largest), pairs.code == LAPLACE, bool(pairs.bias.size))

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import torch
 
+from regard.core.kernels import GAUSSIAN, LAPLACE
 from regard.engines.gpu import products
 from regard.engines.gpu.launch import Attended, Pulled, attend, pull
 from regard.engines.gpu.lay import (
     ADDITIVE,
     ADDITIVE_ALONE,
     DOT,
-    GAUSSIAN,
     GAUSSIAN_ROWS,
-    LAPLACE,
     LOG2E,
     Batch,
     Form,

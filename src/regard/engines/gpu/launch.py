@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from regard.core.kernels import COSINE, LAPLACE
 from regard.engines.gpu.lay import (
     ADDITIVE,
-    COSINE,
-    LAPLACE,
     ROW,
     Form,
     Tensor,

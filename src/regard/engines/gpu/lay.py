@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 import torch
 
+from regard.core.kernels import BOXCAR, COSINE, GAUSSIAN, LAPLACE
+
 Tensor = torch.Tensor
 
 LOG2E = 1.4426950408889634
-# What ``Form.code`` may be besides the row numbers of ``regard.core.kernels``.
-GAUSSIAN, LAPLACE, BOXCAR, COSINE = 0, 1, 2, 8
+# What ``Form.code`` may be besides the codes of ``regard.core.kernels``.
 DOT, ADDITIVE = 9, 10
 # Additive scores that no gradient is asked of: their program rounds otherwise than the adjoint pass.
 ADDITIVE_ALONE = 13

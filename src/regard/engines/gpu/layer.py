@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from regard.core.kernels import GAUSSIAN
 from regard.engines.gpu.launch import Attended, Pulled, multiprocessors
-from regard.engines.gpu.lay import ADDITIVE, GAUSSIAN, wide
+from regard.engines.gpu.lay import ADDITIVE, wide
 from regard.engines.gpu.products import Tile
 
 Tensor = torch.Tensor

@@ -16,7 +16,7 @@ from regard.programs.cpu.tiles import distances, dots, exclude, hidden, metric_d
 
 # What ``Pairs.form`` may be.
 RADIAL, METRIC, DOT, ADDITIVE = range(4)
-# ``Pairs.code`` is the kernel's row number in ``regard.scores``.
+# What ``Pairs.code`` may be: the codes of ``regard.core.kernels``, against which a test checks them.
 GAUSSIAN, LAPLACE, BOXCAR, TRIANGULAR, EPANECHNIKOV, BIWEIGHT, TRIWEIGHT, TRICUBE, COSINE = range(9)
 
 

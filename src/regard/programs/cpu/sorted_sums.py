@@ -17,9 +17,8 @@ import numpy as np
 
 from regard.programs.cpu.compiled import program
 from regard.programs.cpu.deep import two_product, two_sum
+from regard.programs.cpu.pairs import BIWEIGHT, BOXCAR, COSINE, EPANECHNIKOV, TRIANGULAR, TRICUBE, TRIWEIGHT
 
-# Codes of ``regard.core.kernels``.
-BOXCAR, TRIANGULAR, EPANECHNIKOV, BIWEIGHT, TRIWEIGHT, TRICUBE, COSINE = 2, 3, 4, 5, 6, 7, 8
 QUARTER_TURN = 0.5 * math.pi
 MOST_TERMS = 16
 

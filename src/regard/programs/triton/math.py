@@ -17,7 +17,7 @@ import triton.language as tl
 
 PLAIN = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 
-# Row numbers of ``regard.core.kernels``, and what comes after them.
+# Codes of ``regard.core.kernels``, against which a test checks them, and what comes after them.
 LAPLACE = tl.constexpr(1)
 BOXCAR = tl.constexpr(2)
 TRIANGULAR = tl.constexpr(3)
