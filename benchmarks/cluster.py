@@ -32,8 +32,8 @@ import regard
 from machine import cores, describe, facts, save, table
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.units import powers_of_two
-from regard.cluster.learning import divided, learnable, objective_of
-from regard.cluster.rows import examined, rows_of
+from regard.cluster.blocked_rows import blocked_rows, with_summaries
+from regard.cluster.cluster_objective import cluster_objective, divide_keys, learnable
 from regard.scores import Gaussian
 
 RUNS = 3
@@ -71,7 +71,7 @@ def moved(client: Client) -> dict[str, float]:
     found = {"states": 0.0, "rows": 0.0}
     for log in client.run(_received).values():
         for name, size in log:
-            found["states" if name.startswith(("regard-look", "regard-merge")) else "rows"] += size
+            found["states" if name.startswith(("regard-state", "regard-merge")) else "rows"] += size
     return found
 
 
@@ -228,10 +228,10 @@ def leave_one_out(rows: int) -> dict[str, Any]:
     with workers(2):
         chunks = rows // 4
         parts = da.from_array(x, chunks=(chunks, 3)), da.from_array(y, chunks=chunks)
-        (table_,) = examined(rows_of("X", *parts))
-        power = powers_of_two(table_.ends("key"), common=False)
-        place = partial(divided, power=power)
-        there = objective_of(learnable(table_), place, kernel="gaussian", degree=0, engine="tiled")
+        (table_,) = with_summaries(blocked_rows("X", *parts))
+        power = powers_of_two(table_.overall_bounds("key"), common=False)
+        place = partial(divide_keys, power=power)
+        there = cluster_objective(learnable(table_), place, kernel="gaussian", degree=0, engine="tiled")
         scaled = np.ldexp(w, power)
         found = there(scaled, gradient=True)
         seconds = timed(lambda: there(scaled, gradient=True))
@@ -240,7 +240,6 @@ def leave_one_out(rows: int) -> dict[str, Any]:
 
 def constants() -> dict[str, float]:
     """What one task, one byte and one merged state cost."""
-    from regard.cluster.states import joined
     from regard.core.problem import build
     from regard.pooling.folds import fold
 
@@ -256,7 +255,7 @@ def constants() -> dict[str, float]:
     rng = np.random.default_rng(3)
     q = rng.random((100_000, 2))
     state = fold(build(q, q[:100], q[:100, :1], Gaussian(W)))
-    merged = timed(lambda: joined(state, state)) / len(q)
+    merged = timed(lambda: state.joined(state)) / len(q)
     return {"task": task, "byte": byte, "merge": merged}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from regard.cluster import explain_chunks, pool_chunks
-from regard.cluster.plan import ChunkedPlan
+from regard.cluster.chunked_plan import ChunkedPlan
 from regard.core.arrays import is_chunked, is_tensor
 from regard.core.scores import Score
 from regard.pooling import functions

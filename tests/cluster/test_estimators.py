@@ -124,7 +124,7 @@ def test_dataframes_keep_their_names():
     truth = regard.KernelRegressor().fit(frame[["a", "b"]], frame["y"])
     close(model.predict(table[["a", "b"]]), truth.predict(frame[["a", "b"]]), rtol=1e-10)
     close(model.predict(frame[["a", "b"]]), truth.predict(frame[["a", "b"]]), rtol=1e-10)
-    with pytest.raises(ValueError, match=r"columns \['b', 'a'\], and fit saw \['a', 'b'\]"):
+    with pytest.raises(ValueError, match=r"same order, \['a', 'b'\], got \['b', 'a'\]"):
         model.predict(table[["b", "a"]])
 
 
@@ -219,7 +219,7 @@ def test_nothing_is_computed_before_it_is_asked_for():
     assert isinstance(model.key_, da.Array)
     assert model.key_.shape == X.shape
     assert np.array_equal(model.key_.compute(), X)
-    looks = [key for key in dict(lazy.__dask_graph__()) if str(key).startswith("regard-look-")]
+    looks = [key for key in dict(lazy.__dask_graph__()) if str(key).startswith("regard-state-")]
     assert len(looks) == 4
 
 
@@ -244,13 +244,12 @@ def test_rows_are_gathered_nowhere():
         asked.append(sum(_size(one) for one in found))
         return found
 
-    import regard.cluster.rows as chunk_rows
-    from regard.cluster import fitting, learning
+    from regard.cluster import blocked_rows, cluster_fit, cluster_objective
 
     with pytest.MonkeyPatch.context() as patch, Watching():
-        for module in (learning, chunk_rows, fitting):
+        for module in (cluster_objective, blocked_rows, cluster_fit):
             patch.setattr(module, "compute", counted)
-        patch.setattr(fitting, "SMALL", 0)
+        patch.setattr(cluster_fit, "MAX_ROWS_ON_ONE_WORKER", 0)
         model = regard.NadarayaWatsonRegressor(metric="scalar")
         model.fit(da.from_array(big, chunks=(400, 2)), da.from_array(np.sin(big[:, 0]), chunks=400))
     assert seen
@@ -268,10 +267,10 @@ def _size(found):
 @pytest.mark.parametrize(
     ("model", "fit", "message"),
     [
-        (regard.NadarayaWatsonRegressor(bandwidth="adaptive"), {}, "bandwidth='adaptive' needs every row at hand"),
-        (regard.NadarayaWatsonRegressor(missing="ignore"), {}, "missing='ignore' is for tables in memory"),
-        (regard.NadarayaWatsonRegressor(kernel={"a": "gaussian"}), {}, "kernels of columns are for tables in memory"),
-        (regard.NadarayaWatsonClassifier(calibrate=True), {"y": LABELS}, "calibrate=True looks at left-out"),
+        (regard.NadarayaWatsonRegressor(bandwidth="adaptive"), {}, "bandwidth='adaptive' needs data in memory"),
+        (regard.NadarayaWatsonRegressor(missing="ignore"), {}, "missing='ignore' needs data in memory"),
+        (regard.NadarayaWatsonRegressor(kernel={"a": "gaussian"}), {}, "kernels per column need data in memory"),
+        (regard.NadarayaWatsonClassifier(calibrate=True), {"y": LABELS}, "calibrate=True needs data in memory"),
         (regard.NadarayaWatsonRegressor(bandwidth=-0.0), {}, "bandwidth must be finite and not zero"),
         (regard.NadarayaWatsonRegressor(), {"X": np.zeros((0, 2)), "y": np.zeros(0)}, "X must have at least one row"),
         (regard.NadarayaWatsonRegressor(), {"y": Y[:-1]}, f"X has {N} rows but y has {N - 1}"),
@@ -280,7 +279,7 @@ def _size(found):
             {"X": np.where(np.arange(N)[:, None] == 3, np.nan, X)},
             "chunk 2: X row 2 is not finite",
         ),
-        (regard.NadarayaWatsonRegressor(), {"sample_weight": np.zeros(N)}, "sample_weight is zero for every row"),
+        (regard.NadarayaWatsonRegressor(), {"sample_weight": np.zeros(N)}, "all sample weights are zero"),
         (regard.NadarayaWatsonRegressor(bandwidth=1.0), {"groups": np.arange(N)}, "groups are for learning"),
         (regard.NadarayaWatsonClassifier(), {"y": Y}, "y must hold labels"),
     ],
@@ -311,7 +310,7 @@ def test_what_needs_rows_in_memory_says_so():
     for ask in (model.attend, model.predict_interval, model.explain, model.marginal_effects):
         with pytest.raises(TypeError, match="X is of dask, and what was asked for needs it in memory"):
             ask(cut(Q, "halves"))
-    with pytest.raises(TypeError, match="X is of dask"):
+    with pytest.raises(TypeError, match="X is a dask collection, but AttentionRegressor needs data in memory"):
         regard.AttentionRegressor().fit(cut(X, "halves"), cut(Y, "halves"))
 
 
@@ -335,7 +334,7 @@ def test_fitting_again_forgets_the_cluster():
 
 @pytest.mark.parametrize("small", [0, 20_000], ids=["map and reduce", "one worker"])
 def test_saving_brings_the_rows_here(small, tmp_path, monkeypatch):
-    monkeypatch.setattr("regard.cluster.fitting.SMALL", small)
+    monkeypatch.setattr("regard.cluster.cluster_fit.MAX_ROWS_ON_ONE_WORKER", small)
     model = regard.NadarayaWatsonRegressor(metric="scalar").fit(cut(X, "halves"), cut(Y, "halves"))
     regard.save(model, tmp_path / "m.regard")
     assert isinstance(model.key_, da.Array)

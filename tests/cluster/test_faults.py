@@ -70,7 +70,7 @@ def test_96_killed_workers_change_nothing_but_time(run, fresh):
         rows = 600
         model = regard.NadarayaWatsonRegressor(metric="scalar")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("regard.cluster.fitting.SMALL", 0)
+            patch.setattr("regard.cluster.cluster_fit.MAX_ROWS_ON_ONE_WORKER", 0)
             model.fit(slow(X[:rows], 300), slow(Y[:rows], 300))
         here = regard.NadarayaWatsonRegressor(metric="scalar").fit(X[:rows], Y[:rows])
         assert np.allclose(model.bandwidth_, here.bandwidth_, rtol=1e-5)
@@ -116,8 +116,8 @@ def test_97_tasks_that_kill_workers_while_learning_are_cancelled(fresh, tmp_path
         flag.touch()
         return persisted(tasks)
 
-    monkeypatch.setattr("regard.cluster.learning.persisted", from_now_on)
-    monkeypatch.setattr("regard.cluster.fitting.SMALL", 0)
+    monkeypatch.setattr("regard.cluster.cluster_objective.persisted", from_now_on)
+    monkeypatch.setattr("regard.cluster.cluster_fit.MAX_ROWS_ON_ONE_WORKER", 0)
     key = da.from_array(X, chunks=(100, 2), name=False).map_blocks(die_if, str(flag), dtype=float, meta=X[:0])
     with pytest.raises(ClusterError, match=GIVEN_UP):
         regard.NadarayaWatsonRegressor().fit(key, da.from_array(Y, chunks=100))

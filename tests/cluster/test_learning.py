@@ -15,9 +15,9 @@ from regard.bandwidth import many
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.search import learn
 from regard.bandwidth.units import powers_of_two
-from regard.cluster import fitting
-from regard.cluster.learning import divided, learnable, objective_of
-from regard.cluster.rows import examined, rows_of
+from regard.cluster import cluster_fit
+from regard.cluster.blocked_rows import blocked_rows, with_summaries
+from regard.cluster.cluster_objective import cluster_objective, divide_keys, learnable
 from support.cuts import cut
 
 RNG = np.random.default_rng(2)
@@ -46,9 +46,9 @@ def pair(kernel, degree, weights, kind, groups, *, alike=False):
 
 def in_chunks(parts, alike, **options):
     """The criterion of X, y, weights and groups of dask, and the powers of two that its features are divided by."""
-    (rows,) = examined(rows_of("X", *parts, called=("y", "sample_weight", "groups")))
-    power = powers_of_two(rows.ends("key"), common=alike)
-    return objective_of(learnable(rows), partial(divided, power=power), **options), power
+    (rows,) = with_summaries(blocked_rows("X", *parts, names=("y", "sample_weight", "groups")))
+    power = powers_of_two(rows.overall_bounds("key"), common=alike)
+    return cluster_objective(learnable(rows), partial(divide_keys, power=power), **options), power
 
 
 CASES = [
@@ -122,7 +122,7 @@ def test_a_search_ends_where_that_of_one_machine_does(kernel, degree, kind, metr
 
 
 def test_rows_without_weight_have_no_left_out_answer(monkeypatch):
-    monkeypatch.setattr(fitting, "SMALL", 0)
+    monkeypatch.setattr(cluster_fit, "MAX_ROWS_ON_ONE_WORKER", 0)
     weight = WEIGHTS["importances"]
     model = regard.NadarayaWatsonRegressor(metric="scalar")
     model.fit(cut(X, "halves"), cut(Y, "halves"), cut(weight, "halves"))
@@ -151,8 +151,8 @@ def tiny(monkeypatch):
     """Few rows are many."""
     for name, size in {"FIRST_BAG": 200, "BAG": 300, "BATCH": 200, "ANSWERED": 300}.items():
         monkeypatch.setattr(many, name, size)
-    monkeypatch.setattr(fitting, "SMALL", 0)
-    monkeypatch.setattr(fitting, "SMALL_FOR_HEADS", 0)
+    monkeypatch.setattr(cluster_fit, "MAX_ROWS_ON_ONE_WORKER", 0)
+    monkeypatch.setattr(cluster_fit, "MAX_ROWS_ON_ONE_WORKER_FOR_HEADS", 0)
     return monkeypatch
 
 
@@ -178,7 +178,7 @@ def test_where_pairs_cannot_be_avoided_bags_are_searched(tiny):
 
 
 def test_heads_from_a_bag_and_last_steps_by_map_and_reduce(monkeypatch):
-    monkeypatch.setattr(fitting, "SMALL_FOR_HEADS", 0)
+    monkeypatch.setattr(cluster_fit, "MAX_ROWS_ON_ONE_WORKER_FOR_HEADS", 0)
     for model, y in ((regard.KernelRegressor(), Y), (regard.KernelClassifier(), NUMBERS)):
         here, there = clone(model).fit(X, y), clone(model).fit(cut(X, "halves"), cut(y, "halves"))
         assert there.loo_score_ == pytest.approx(here.loo_score_, abs=1e-3)
@@ -191,13 +191,13 @@ def test_heads_from_a_bag_and_last_steps_by_map_and_reduce(monkeypatch):
     [
         (
             regard.NadarayaWatsonRegressor(bandwidth="gcv"),
-            "bandwidth='gcv' is learned on a cluster up to 0 rows of 256 MB",
+            "bandwidth='gcv' is learned from dask collections of at most 0 rows and 256 MB",
         ),
-        (regard.NadarayaWatsonRegressor(optimizer="sgd"), "optimizer='sgd' is the notes' recipe"),
+        (regard.NadarayaWatsonRegressor(optimizer="sgd"), "optimizer='sgd' takes dask collections of at most 0 rows"),
     ],
 )
 def test_what_is_not_learned_from_many(model, message, monkeypatch):
-    monkeypatch.setattr(fitting, "SMALL", 0)
+    monkeypatch.setattr(cluster_fit, "MAX_ROWS_ON_ONE_WORKER", 0)
     with pytest.raises(ValueError, match=message):
         model.fit(cut(X, "halves"), cut(Y, "halves"))
 

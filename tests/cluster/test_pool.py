@@ -169,10 +169,10 @@ def test_pairs_of_chunks_that_cannot_matter_are_never_scheduled():
     x = np.arange(1000.0)
     lazy = da.from_array(x, chunks=100)
     near = regard.pool(lazy, lazy, lazy, Gaussian(1.0))
-    looks = [key for key in dict(near.output.__dask_graph__()) if str(key).startswith("regard-look-")]
+    looks = [key for key in dict(near.output.__dask_graph__()) if str(key).startswith("regard-state-")]
     assert 10 <= len(looks) <= 30
     compact = regard.pool(lazy, lazy, lazy, Epanechnikov(0.5))
-    assert len([key for key in dict(compact.output.__dask_graph__()) if "regard-look-" in str(key)]) <= 30
+    assert len([key for key in dict(compact.output.__dask_graph__()) if "regard-state-" in str(key)]) <= 30
     close(near.output, regard.pool(x, x, x, Gaussian(1.0), tol=0.0).output)
 
 
@@ -183,7 +183,7 @@ def test_the_plan_tells_of_pairs_bytes_and_time():
     assert 10 <= plan.pairs <= 30
     told = str(plan)
     assert "1,000 queries in 10 chunks × 1,000 keys in 10 chunks" in told
-    assert f"{plan.pairs} of 100 pairs of chunks are looked at" in told
+    assert f"{plan.pairs} of 100 pairs of chunks are pooled" in told
     assert "never scheduled" in told
     assert "bytes" in told
 
@@ -194,7 +194,7 @@ def test_names_of_tasks_can_be_read():
     lazy = da.arange(100, chunks=50, dtype=float)
     got = regard.pool(lazy, lazy, lazy, Gaussian(0.01))
     names = {key_split(key) for key in dict(got.output.__dask_graph__())}
-    assert {"regard-block", "regard-look", "regard-merge", "regard-answer"} <= names
+    assert {"regard-block", "regard-state", "regard-merge", "regard-answer"} <= names
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_names_of_tasks_can_be_read():
         ({"key": np.zeros((20, 2, 1))}, "key must have 1 or 2 axes"),
         ({"key": np.full((20, 2), "a")}, "key must hold real numbers"),
         ({"sample_weight": -np.ones(20)}, "sample_weight must be finite and not negative"),
-        ({"sample_weight": np.zeros(20)}, "sample_weight is zero for every key"),
+        ({"sample_weight": np.zeros(20)}, "all sample weights are zero"),
         ({"score": "gaussian"}, "score must be a score"),
         ({"engine": "turbo"}, "engine must be one of"),
         ({"tol": 2.0}, "tol must be a number"),
@@ -233,7 +233,7 @@ def test_errors_name_the_argument(change, message):
 
 def test_100_chunks_that_do_not_match_and_have_no_lengths():
     key = cut(np.zeros((10, 1)), "halves", unknown=True)
-    with pytest.raises(ValueError, match=r"key comes in 2 chunks but value in 7, .* compute_chunk_sizes"):
+    with pytest.raises(ValueError, match=r"key has 2 chunks but value has 7, .* compute_chunk_sizes"):
         regard.pool(np.zeros((1, 1)), key, cut(np.zeros(10), "ragged", unknown=True), Gaussian())
 
 

@@ -12,7 +12,7 @@ Weights of integer dtype are repetitions: one of a row's k copies leaves, k − 
 dtype are importances: the row leaves whole. With groups, a whole group leaves.
 
 An ``Objective`` holds its rows in memory. Where they lie in blocks on a cluster, each block is an ``Objective`` there;
-a subclass (``regard.cluster.learning``) says how blocks are mapped and how what they give is merged.
+a subclass (``regard.cluster.cluster_objective``) says how blocks are mapped and how what they give is merged.
 """
 
 from __future__ import annotations

@@ -38,9 +38,9 @@ def fit_elsewhere(fit: Fit) -> None:
         with learning(model, f"Learning {where}"):
             model.fit(table[list(names)], table[fit.target], sample_weight=weight)
         with working(f"Bringing the rows here and saving {fit.out}"):
-            from regard.cluster.fitting import brought_here
+            from regard.cluster.cluster_fit import with_rows_in_memory
 
-            model = brought_here(model)
+            model = with_rows_in_memory(model)
             save(model, fit.out, metadata={"target": fit.target}, force=fit.force)
     fit.announce(model, names, f"{len(model.key_):,} rows of {fit.data}")
 

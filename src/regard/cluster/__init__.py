@@ -6,8 +6,8 @@ same answer as one machine gives, whatever the cut.
 
 from __future__ import annotations
 
-from regard.cluster.plan import explain_chunks
-from regard.cluster.pooling import pool_chunks
+from regard.cluster.chunked_plan import explain_chunks
+from regard.cluster.chunked_pooling import pool_chunks
 from regard.engines.tasks import ClusterError
 
 __all__ = ["ClusterError", "explain_chunks", "pool_chunks"]

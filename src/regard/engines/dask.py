@@ -20,7 +20,7 @@ from regard.core.arrays import Array
 from regard.core.plan import Step
 from regard.core.problem import Adjoint, Gradients, Outcome, Problem
 from regard.core.state import Partial
-from regard.engines.tasks import compute, tasks_of
+from regard.engines.tasks import compute, task_for_each, tasks_of
 
 # Has a function run_<verb>(problem, engine, …) for each verb of an engine.
 RUNNER = "regard.pooling.runner"
@@ -40,15 +40,12 @@ def weights(problem: Problem, step: Step) -> tuple[Array, Array | None]:
 
 def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
     """Gradients through the scores; ``partial`` is what ``moments`` returned for the same problem."""
-    each = [
-        (Partial(partial.peak[rows], partial.mass[rows], partial.moments[rows], partial.hard), adjoint.take(rows), want)
-        for rows in _cuts(problem, step)
-    ]
+    each = [(partial.take(rows), adjoint.take(rows), want) for rows in _cuts(problem, step)]
     found = _on_workers("pullback", problem, step, each)
-    together: dict[str, Any] = {name: _added([getattr(part, name) for part in found]) for name in want - {"query"}}
-    if "query" in want:
-        together["query"] = np.concatenate([part.query for part in found])
-    return Gradients(**together)
+    parts = {name: [getattr(part, name) for part in found] for name in want}
+    return Gradients(
+        **{name: np.concatenate(each) if name == "query" else _added(each) for name, each in parts.items()}
+    )
 
 
 def _added(parts: list[Any]) -> Any:
@@ -68,17 +65,16 @@ def _on_workers(verb: str, problem: Problem, step: Step, more: Sequence[tuple[An
     cuts = _cuts(problem, step)
     # What all blocks share travels on its own, once to each worker.
     shared = tasks_of("keys", replace)((0,), problem.take(slice(0)))  # type: ignore[arg-type]
-    task, blocks = tasks_of("look", _run), []
-    for rows in cuts:
-        labels = None if problem.exclude is None else problem.exclude[0][rows]
-        blocks.append((problem.query[rows], None if problem.mask is None else problem.mask[rows], labels))
+    labels, mask = None if problem.exclude is None else problem.exclude[0], problem.mask
+    blocks = [[None if part is None else part[rows] for part in (problem.query, mask, labels)] for rows in cuts]
     rest = [()] * len(cuts) if more is None else more
-    return compute([task((at,), verb, shared, block, *rest[at]) for at, block in enumerate(blocks)])
+    return compute(
+        task_for_each("query", _run, [(verb, shared, *block, *each) for block, each in zip(blocks, rest, strict=True)])
+    )
 
 
-def _run(verb: str, problem: Problem, block: tuple[Array, Array | None, Array | None], *more: Any) -> Any:
-    """A verb of the runner for one block of queries (query, mask, labels), on the worker that answers it."""
-    query, mask, labels = block
+def _run(verb: str, problem: Problem, query: Array, mask: Array | None, labels: Array | None, *more: Any) -> Any:
+    """A verb of the runner for one block of queries, on the worker that answers it."""
     exclude = None if labels is None or problem.exclude is None else (labels, problem.exclude[1])
     part = replace(problem, query=query, mask=mask, exclude=exclude)
     return getattr(import_module(RUNNER), f"run_{verb}")(part, "auto", *more)

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
@@ -63,7 +63,13 @@ def tasks_of(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return task
 
 
-def engine_here(engine: str, pairs: int) -> str:
+def task_for_each(name: str, function: Callable[..., Any], arguments: Iterable[Sequence[Any]]) -> list[Any]:
+    """Delayed calls of a pure function, one for each tuple of arguments."""
+    task = tasks_of(name, function)
+    return [task((number,), *each) for number, each in enumerate(arguments)]
+
+
+def worker_engine(engine: str, pairs: int) -> str:
     """The engine of a pair of blocks on this worker: "auto" is the fused programs where a GPU has enough to do."""
     return "fused" if engine == "auto" and pairs >= WORTH_A_GPU and _has_gpu() else engine
 
@@ -126,7 +132,7 @@ def workers() -> int:
     return 1 if client is None else max(1, len(client.ncores()))
 
 
-def here() -> str:
+def current_worker() -> str:
     """The worker that runs this task; "" for dask's own threads."""
     # Whoever runs on a worker of a cluster has imported this.
     worker = sys.modules.get("distributed.worker")

@@ -9,7 +9,7 @@ from sklearn.base import ClassifierMixin
 
 from regard.bandwidth.distinct import distinct, spread_out
 from regard.bandwidth.losses import as_probabilities
-from regard.cluster.answers import lazy_answers
+from regard.cluster.cluster_predict import lazy_answers
 from regard.core.arrays import Array, is_chunked
 from regard.estimators.base import SmoothingEstimator, if_appends
 from regard.estimators.callbacks import with_callbacks

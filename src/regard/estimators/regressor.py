@@ -9,7 +9,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from regard.cluster.answers import lazy_answers
+from regard.cluster.cluster_predict import lazy_answers
 from regard.core.arrays import Array, is_chunked
 from regard.estimators.base import SmoothingEstimator, if_appends
 from regard.estimators.parameters import one_of, whole

@@ -111,9 +111,9 @@ def _describe(model: Any, metadata: Mapping[str, Any], *, single: bool) -> tuple
         raise StoreError(f"model must be one of {', '.join(KINDS)} of regard, got {type(model).__qualname__}")
     model._check_file()
     if is_chunked(vars(model).get("key_")):
-        from regard.cluster.fitting import brought_here
+        from regard.cluster.cluster_fit import with_rows_in_memory
 
-        model = brought_here(model)
+        model = with_rows_in_memory(model)
     fitted = {name: value for name, value in vars(model).items() if name.endswith("_") and name[0] != "_"}
     if not fitted:
         raise StoreError(f"this {kind} is not fitted; there is nothing to save")
