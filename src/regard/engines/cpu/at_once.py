@@ -16,7 +16,7 @@ from regard.core.arrays import Array
 from regard.core.bounds import LARGEST, room
 from regard.core.plan import Step
 from regard.core.scores import Gaussian
-from regard.engines.cpu.jobs import blocks, each
+from regard.engines.cpu.jobs import each, query_jobs
 from regard.engines.cpu.reach import EVERY_TILE
 from regard.engines.cpu.words import FEWEST_FUSED, frozen, gaussian_words, least_mass, squares_fit
 from regard.programs.cpu.at_once import lay, settle
@@ -48,7 +48,7 @@ def averages(query: Array, key: Array, value: Array, score: Gaussian, step: Step
         where = 0, keys, step.key_tile, EVERY_TILE
         gaussian_sums(queries[rows], None, key, None, words.w, columns, words.c, words.cap, *where, sums[rows])
 
-    each(run, blocks(count, -(-step.query_tile // lanes)), step.threads)
+    each(run, query_jobs(queries, step), step.threads)
     output, mass = np.empty((len(query), 1)), np.empty(len(query))
     if not settle(sums, low, high, output, mass) >= least_mass(keys, width, dtype):
         return None

@@ -11,7 +11,7 @@ from regard.core.plan import Step
 from regard.core.problem import Adjoint, Gradients, Problem
 from regard.core.scores import Additive, DotProduct, Radial
 from regard.core.state import Partial
-from regard.engines.cpu.jobs import blocks, each
+from regard.engines.cpu.jobs import each, query_jobs
 from regard.engines.cpu.reach import Near
 from regard.engines.cpu.words import frozen, frozen_pairs, packed, unpacked
 from regard.programs.cpu.adjoint import pull_keys, pull_queries
@@ -34,7 +34,7 @@ def sums_over_keys(
 
     left, value, right = lay(adjoint.left * share), lay(adjoint.value), lay(-adjoint.right)
     plain = lay(np.zeros((len(share), 0)) if adjoint.plain is None else adjoint.plain * share)
-    peak = np.ascontiguousarray(packed(partial.peak[:, None].astype(dtype), lanes)[:, 0])
+    peak = packed(partial.peak.astype(dtype), lanes)
     columns, size = frozen(problem.columns), pairs.keys.shape[1]
     grad_query = np.zeros((len(pairs.queries), 0 if only_w else size, 2, lanes))
 
@@ -48,7 +48,7 @@ def sums_over_keys(
             pull_queries(*sums, *where, peak, grad_w, grad_query)
         return grad_w
 
-    parts = each(run, blocks(len(pairs.queries), -(-step.query_tile // lanes)), step.threads)
+    parts = each(run, query_jobs(pairs.queries, step), step.threads)
     return np.sum(parts, axis=0), unpacked(grad_query.sum(axis=2), pairs.rows)
 
 
@@ -70,13 +70,13 @@ def sums_over_queries(
             key_scale=none,
             mask=pairs.mask.T,
             bias=pairs.bias.T,
-            query_labels=packed(pairs.key_labels[:, None], lanes)[:, 0],
-            key_labels=unpacked(pairs.query_labels[:, None], pairs.rows)[:, 0],
+            query_labels=packed(pairs.key_labels, lanes),
+            key_labels=unpacked(pairs.query_labels, pairs.rows),
         )
     )
     # With the queries' peaks in the shift, the gap to exp's argument 0 is minus the key's own log weight.
     own = np.zeros(n_key) if problem.log_weight is None else -problem.log_weight
-    peak = np.ascontiguousarray(packed(own[:, None].astype(dtype), lanes)[:, 0])
+    peak = packed(own.astype(dtype), lanes)
     turned = np.r_[1.0, np.full(adjoint.left.shape[1] - 1, -1.0)]  # δ is seen from the other side
     nothing = np.zeros((len(adjoint.left), 0))
     flat = nothing if adjoint.plain is None else adjoint.plain * turned[: adjoint.plain.shape[1]]
@@ -90,7 +90,7 @@ def sums_over_queries(
         where = rows.start, rows.stop, step.key_tile, near(rows)
         pull_keys(mirrored, share, columns, left, value, right, plain, *where, peak, grad_key, grad_value)
 
-    each(run, blocks(len(columns), -(-step.query_tile // lanes)), step.threads)
+    each(run, query_jobs(columns, step), step.threads)
     key, values = (unpacked(grad.sum(axis=2), n_key) for grad in (grad_key, grad_value))
     if pairs.direct and weight is not None:
         key, values = key * weight[:, None], values * weight[:, None]

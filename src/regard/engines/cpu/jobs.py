@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any, TypeVar
 
+from regard.core.arrays import Array
 from regard.core.plan import Step
-from regard.core.problem import Problem
 from regard.core.progress import Told, watcher
 
 Job = TypeVar("Job")
@@ -24,10 +24,9 @@ def blocks(n: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
-def jobs_of(count: int, problem: Problem, step: Step, lanes: int) -> list[tuple[slice, slice]]:
-    """(blocks of queries, keys) of every job; ``count`` blocks of ``lanes`` queries."""
-    shards = blocks(problem.key.shape[0], step.key_shard)
-    return [(rows, keys) for rows in blocks(count, -(-step.query_tile // lanes)) for keys in shards]
+def query_jobs(packed: Array, step: Step) -> list[slice]:
+    """Blocks of queries of every job; packed (blocks, …, lanes)."""
+    return blocks(len(packed), -(-step.query_tile // packed.shape[-1]))
 
 
 def each(run: Callable[[Job], Any], jobs: Sequence[Job], threads: int) -> list[Any]:

@@ -174,23 +174,6 @@ def arithmetic(score: Radial) -> tuple[int, float, float, float]:
     return score.kernel.code, slope(score), power, stretch
 
 
-@dataclass(frozen=True, eq=False)
-class Sides:
-    """Sums of a Laplace score from both sides, relative to the nearest source that a target may see."""
-
-    left: Array  # (m, …) relative to ``near`` on the left
-    right: Array
-    by_left: Array  # (m,) what brings them to the height of the peak
-    by_right: Array
-    peak: Array  # (m,) the largest score
-
-    def signed(self, sign: float) -> Array:
-        """right + sign·left at the height of the peak."""
-        total = self.right * self.by_right[:, None]
-        total += (sign * self.by_left)[:, None] * self.left
-        return total
-
-
 def decays(line: Line, left: Array, right: Array) -> tuple[Array, Array, Array]:
     """exp(score − peak) of the last source before ``left`` and the first from ``right`` on (m,), and the peak (m,).
 
@@ -201,19 +184,22 @@ def decays(line: Line, left: Array, right: Array) -> tuple[Array, Array, Array]:
     return by_left, by_right, peak
 
 
-def laplace_sums(line: Line, left: Array, right: Array, orders: Orders) -> Sides:
-    """Sums over sources before ``left`` and from ``right`` on. *Cost*: O(n + m), a thread for each side."""
-    factors = decays(line, left, right)
-    n = len(line.x)
-    behind = line.x[np.maximum(left - 1, 0)]
-    ahead = line.x[np.minimum(right, n - 1)]
+def laplace_sums(line: Line, left: Array, right: Array, orders: Orders, sign: float) -> tuple[Array, Array]:
+    """Sums at the height of the peak (m, …) over sources from ``right`` on plus ``sign`` times those before ``left``.
+
+    Also returns the peak (m,). *Cost*: O(n + m), a thread for each side.
+    """
+    by_left, by_right, peak = decays(line, left, right)
+    behind, ahead = line.x[np.maximum(left - 1, 0)], line.x[np.minimum(right, len(line.x) - 1)]
 
     def run(back: bool) -> Array:
         to, ends = (ahead, right) if back else (behind, left)
         return decayed(line.x, line.x, line.s, line.columns, to, line.q, ends, line.w, orders, back)
 
-    both = each(run, [False, True], line.threads)
-    return Sides(both[0], both[1], *factors)
+    before, after = each(run, [False, True], line.threads)
+    total: Array = after * by_right[:, None]
+    total += (sign * by_left)[:, None] * before
+    return total, peak
 
 
 def decayed(

@@ -21,8 +21,8 @@ from regard.core.problem import Adjoint, Gradients, Outcome, Problem, moment_cou
 from regard.core.scores import Additive, Gaussian, Nearest, Radial
 from regard.core.state import Partial, empty, merge_all
 from regard.engines.cpu.gradients import chain_rule, no_gradients, sums_over_keys, sums_over_queries
-from regard.engines.cpu.jobs import blocks, each, jobs_of
-from regard.engines.cpu.reach import EVERY_TILE, Near, Reach, every_tile
+from regard.engines.cpu.jobs import blocks, each, query_jobs
+from regard.engines.cpu.reach import Near, Reach, every_tile, visit
 from regard.engines.cpu.words import (
     FEWEST_FUSED,
     doubled,
@@ -50,7 +50,7 @@ ROUGH = 1e3
 def moments(problem: Problem, step: Step, reach: Reach | None = None) -> Outcome:
     """Attention moments of every query, and the queries so far away that every score overflowed."""
     if not problem.sketch().pairs:
-        return Outcome(_nobody(problem))
+        return Outcome(empty_state(problem))
     if not _can_fuse(problem):
         return _moments(problem, step, reach)
     partial = _fused(problem, step, reach)
@@ -125,14 +125,13 @@ def _weights(problem: Problem, pairs: Pairs, step: Step) -> tuple[Array, Array]:
     """Weights (Q, K) and peaks (Q,)."""
     partial = _split(problem, pairs, step)
     lanes = pairs.queries.shape[2]
-    peak = np.ascontiguousarray(packed(partial.peak[:, None].astype(problem.query.dtype), lanes)[:, 0])
-    mass = np.ascontiguousarray(packed(partial.mass[:, None], lanes)[:, 0])
+    peak, mass = packed(partial.peak.astype(problem.query.dtype), lanes), packed(partial.mass, lanes)
     out = np.empty((problem.query.shape[0], problem.key.shape[0]), problem.query.dtype)
 
     def run(rows: slice) -> None:
         weight_blocks(pairs, rows.start, rows.stop, step.key_tile, peak, mass, out)
 
-    each(run, blocks(len(pairs.queries), -(-step.query_tile // lanes)), step.threads)
+    each(run, query_jobs(pairs.queries, step), step.threads)
     return out, partial.peak
 
 
@@ -206,8 +205,8 @@ def pullback(
     return Gradients(**{name: grad for name, grad in chain_rule(problem, raw).items() if name in want})
 
 
-def _nobody(problem: Problem) -> Partial:
-    """The state where there are no keys, or no queries."""
+def empty_state(problem: Problem) -> Partial:
+    """The state of every query before any key."""
     count = moment_count(problem.columns.shape[1], problem.key.shape[1], problem.degree)
     return empty(len(problem.query), count, hard=isinstance(problem.score, Nearest))
 
@@ -233,8 +232,8 @@ def _fused(problem: Problem, step: Step, reach: Reach | None) -> Partial:
         weight = problem.sample_weight.astype(dtype)
     columns = frozen(np.stack([weight, weight * problem.columns[:, 0]]))
     key, queries = frozen(problem.key), frozen(packed(problem.query, lanes))
-    labels = lane_labels(problem, np.dtype(f"i{dtype.itemsize}"))
-    query_labels = None if labels is None else frozen(packed(labels[0][:, None], lanes)[:, 0])
+    labels = lane_labels(problem)
+    query_labels = None if labels is None else frozen(packed(labels[0], lanes))
     key_labels = None if labels is None else frozen(labels[1])
 
     def run(job: tuple[slice, slice]) -> tuple[slice, Array]:
@@ -246,14 +245,11 @@ def _fused(problem: Problem, step: Step, reach: Reach | None) -> Partial:
             where = keys.start, keys.stop, step.key_tile, near
             gaussian_sums(queries[rows], own, key, key_labels, w, columns, c, cap, *where, sums)
 
-        if reach is None:
-            add(EVERY_TILE)
-        else:
-            reach.visit(rows, lambda: (np.zeros((len(sums), lanes)), sums[:, 0].sum(axis=1)), add)
+        visit(reach, rows, lambda: (np.zeros((len(sums), lanes)), sums[:, 0].sum(axis=1)), add)
         return rows, sums.sum(axis=2)
 
     totals = np.zeros((len(queries), 2, lanes))
-    for rows, sums in each(run, jobs_of(len(queries), problem, step, lanes), step.threads):
+    for rows, sums in each(run, _pair_jobs(queries, problem, step), step.threads):
         totals[rows] += sums
     mass, moment = unpacked(totals, len(problem.query)).T
     return Partial(np.zeros(len(mass)), mass.copy(), moment[:, None].copy())
@@ -262,7 +258,7 @@ def _fused(problem: Problem, step: Step, reach: Reach | None) -> Partial:
 def _split(problem: Problem, pairs: Pairs, step: Step, reach: Reach | None = None) -> Partial:
     """Moments of any kind, with a running peak unless the weights are direct."""
     dtype = problem.query.dtype
-    count, lanes = len(pairs.queries), pairs.queries.shape[2]
+    lanes = pairs.queries.shape[2]
     columns = frozen(np.hstack([np.ones((len(problem.key), 1), dtype), problem.columns]))
     size = 1 + moment_count(problem.columns.shape[1], problem.key.shape[1], problem.degree)
 
@@ -278,20 +274,23 @@ def _split(problem: Problem, pairs: Pairs, step: Step, reach: Reach | None = Non
             else:
                 average_blocks(pairs, columns, problem.degree, *where, peak, sums)
 
-        if reach is None:
-            add(EVERY_TILE)
-        else:
-            reach.visit(rows, lambda: (peak, sums[:, 0].sum(axis=1)), add)
+        visit(reach, rows, lambda: (peak, sums[:, 0].sum(axis=1)), add)
         flat = sums.sum(axis=2).transpose(0, 2, 1).reshape(-1, size)
         return rows, keys.start, Partial(peak.astype(np.float64).ravel(), flat[:, 0], flat[:, 1:], pairs.hard)
 
     shards: dict[int, list[Partial]] = {}
-    for _, start, part in each(run, jobs_of(count, problem, step, lanes), step.threads):
+    for _, start, part in each(run, _pair_jobs(pairs.queries, problem, step), step.threads):
         shards.setdefault(start, []).append(part)
     partial = merge_all(_joined(parts, pairs) for _, parts in sorted(shards.items()))
     if pairs.direct:
         partial.peak[partial.mass == 0.0] = -np.inf
     return partial
+
+
+def _pair_jobs(queries: Array, problem: Problem, step: Step) -> list[tuple[slice, slice]]:
+    """(blocks of queries, keys) of every job; queries (blocks, d, lanes)."""
+    shards = blocks(len(problem.key), step.key_shard)
+    return [(rows, keys) for rows in query_jobs(queries, step) for keys in shards]
 
 
 def _joined(parts: list[Partial], pairs: Pairs) -> Partial:

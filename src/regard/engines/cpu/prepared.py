@@ -55,6 +55,13 @@ def shaped_as(w: Array, by_square: Array) -> Array:
     return np.asarray(w * (by_square if w.ndim else by_square.sum()))
 
 
+def is_plain_mean(problem: Problem) -> bool:
+    """Whether a problem is a Gaussian mean of one column in float64, w no matrix, with labels and without a mask."""
+    plain = isinstance(problem.score, Gaussian) and problem.score.w.ndim < 2 and problem.query.dtype == np.float64
+    alone = problem.mask is None and problem.exclude is not None
+    return plain and alone and not problem.degree and problem.columns.shape[1] == 1
+
+
 @dataclass(frozen=True, eq=False)
 class FewMeans(Prepared):
     """Means by the squares of all differences; make it by ``few_means``."""
@@ -92,10 +99,7 @@ def few_means(problem: Problem, own: Array, staying: Array | None) -> FewMeans |
 
     Returns None if it is not of degree 0 in float64 with one column, labels and no mask, or if squares overflow.
     """
-    plain = isinstance(problem.score, Gaussian) and problem.score.w.ndim < 2 and problem.mask is None
-    if not plain or problem.exclude is None or problem.degree or problem.columns.shape[1] != 1:
-        return None
-    if problem.query.dtype != np.float64 or not _squares_fit(problem):
+    if not is_plain_mean(problem) or not _squares_fit(problem):
         return None
     bias, delta = _bias(problem), problem.key[None, :, :] - problem.query[:, None, :]
     gain = problem.columns[:, 0] - own[:, None]

@@ -16,13 +16,12 @@ from regard.core.arrays import Array
 from regard.core.kernels import GAUSSIAN
 from regard.core.plan import Step
 from regard.core.problem import Adjoint, Outcome, Problem
-from regard.core.scores import Gaussian
 from regard.core.state import Partial
 from regard.engines.cpu.arranged import space_order
-from regard.engines.cpu.jobs import blocks, each
-from regard.engines.cpu.prepared import LARGEST, SMALLEST, Prepared, shaped_as
+from regard.engines.cpu.jobs import each, query_jobs
+from regard.engines.cpu.prepared import LARGEST, SMALLEST, Prepared, is_plain_mean, shaped_as
 from regard.engines.cpu.reach import Space, boxes_of
-from regard.engines.cpu.words import frozen, lane_labels, packed, unpacked
+from regard.engines.cpu.words import frozen, lane_labels, packed, restored, unpacked
 from regard.programs.cpu.boxes import Boxes, tiles_in_reach
 from regard.programs.cpu.fused import gaussian_sums
 from regard.programs.cpu.lanes import DEEPEST, LOG2E, block_lanes
@@ -75,13 +74,10 @@ class TiledMeans(Prepared):
                 where = 0, len(self.keys), tile, near
                 gaussian_sums(queries, labels, self.keys, self.key_labels, w, self.columns, c, cap, *where, sums[rows])
 
-        each(run, blocks(len(self.queries), -(-self.step.query_tile // lanes)), self.step.threads)
-        found = np.empty((len(self.order), sums.shape[1]))
-        found[self.order] = unpacked(sums.sum(axis=2), len(self.order))
+        each(run, query_jobs(self.queries, self.step), self.step.threads)
+        found = restored(unpacked(sums.sum(axis=2), len(self.order)), self.order)
         if not slopes:
-            own = np.empty(len(self.order))
-            own[self.order] = self.own.reshape(-1)[: len(own)]
-            found[:, 1] -= own * found[:, 0]
+            found[:, 1] -= restored(unpacked(self.own, len(self.order)), self.order) * found[:, 0]
         mass = found[:, 0] if self.staying is None else found[:, 0] + self.staying
         return Outcome(Partial(np.zeros(len(mass)), mass, found[:, 1:]), mass < self.least_mass)
 
@@ -95,24 +91,23 @@ class TiledMeans(Prepared):
         with np.errstate(invalid="ignore"):
             peak = -0.5 * np.where(w > 0.0, w**2 * self.nearest, 0.0).sum(axis=1)
         floor = peak + self.light - np.log(len(self.keys)) - 53.0 * np.log(2.0)
-        return packed(floor[:, None], self.queries.shape[2])[:, 0]
+        return packed(floor, self.queries.shape[2])
 
 
 def tiled_means(problem: Problem, own: Array, staying: Array | None, step: Step) -> TiledMeans | None:
     """Lay out a problem whose queries have values ``own`` (Q,), and copies of that mass; None if no program fits it."""
-    plain = isinstance(problem.score, Gaussian) and problem.score.w.ndim < 2 and problem.mask is None
-    if not plain or problem.exclude is None or problem.degree or problem.columns.shape[1] != 1:
+    if not is_plain_mean(problem):
         return None
     both, width = np.concatenate([problem.query, problem.key]), problem.key.shape[1]
     span = np.ptp(both, axis=0)
     safe = bool(((span == 0.0) | ((span > SMALLEST) & (span < LARGEST))).all())
-    if not (safe and 0 < width <= WIDEST and problem.query.dtype == np.float64):
+    if not (safe and 0 < width <= WIDEST):
         return None
     unit, lanes = 1.0 / np.where(span > 0.0, span, 1.0), block_lanes(8)
     at, to = (space_order(rows, unit, step.key_tile, lanes) for rows in (problem.query, problem.key))
     query, key, value = problem.query[at], frozen(problem.key[to]), problem.columns[to, 0]
     weight = None if problem.sample_weight is None else problem.sample_weight[to].astype(np.float64)
-    labels = lane_labels(problem, np.dtype("i8"))
+    labels = lane_labels(problem)
     assert labels is not None
     query_labels, key_labels = labels[0][at], labels[1][to]
     space = Space(query, key, unit, np.zeros(width), 1.0 - 1e-14)
@@ -120,8 +115,8 @@ def tiled_means(problem: Problem, own: Array, staying: Array | None, step: Step)
     ones = np.ones(len(value)) if weight is None else weight
     return TiledMeans(
         queries=frozen(packed(query, lanes)),
-        own=frozen(packed(own[at, None], lanes)[:, 0]),
-        query_labels=frozen(packed(query_labels[:, None], lanes)[:, 0]),
+        own=frozen(packed(own[at], lanes)),
+        query_labels=frozen(packed(query_labels, lanes)),
         keys=key,
         values=frozen(value),
         weights=None if weight is None else frozen(weight),

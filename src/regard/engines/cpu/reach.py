@@ -91,35 +91,39 @@ class Reach:
 
     def known(self, level: Array) -> Near:
         """Tiles in reach of blocks of queries whose level (Q,) is known."""
-        laid = packed(level[:, None], self.boxes.queries.shape[2])[:, 0]
+        laid = packed(level, self.boxes.queries.shape[2])
+        return lambda rows: self.tiles(rows, laid[rows])
 
-        def near(rows: slice) -> Array:
-            return self._in_reach(rows, np.ascontiguousarray(laid[rows]))
-
-        return near
-
-    def visit(self, rows: slice, found: Callable[[], tuple[Array, Array]], add: Callable[[Array], None]) -> None:
-        """Call ``add(near)`` until no tile that counts is left; ``found()``: peak and mass (blocks, lanes) so far.
-
-        Each block begins with the tile nearest to it, and goes on to twice as many while one of its queries has nobody.
-        """
-        shape = rows.stop - rows.start, self.boxes.low.shape[0]
-        seen = np.zeros(shape, np.uint8)
-        level = np.full((shape[0], self.boxes.queries.shape[2]), -np.inf)
-        count, wanted = 1, np.full(shape[0], not self.compact)
-        while wanted.any():
-            near = np.empty(shape, np.uint8)
-            nearest_tiles(self.boxes, rows.start, count, wanted, seen, near)
-            add(near)
-            seen |= near
-            level, count = self.level(*found(), empty=-np.inf), 2 * count
-            wanted = (level == -np.inf).any(axis=1) & ~seen.all(axis=1)
-        add(self._in_reach(rows, level) & ~seen & 1)
-
-    def _in_reach(self, rows: slice, level: Array) -> Array:
+    def tiles(self, rows: slice, level: Array) -> Array:
+        """Which tiles (blocks, tiles) are in reach, given the level (blocks, lanes)."""
         near = np.empty((rows.stop - rows.start, self.boxes.low.shape[0]), np.uint8)
         tiles_in_reach(self.boxes, rows.start, level, near)
         return near
+
+
+def visit(
+    reach: Reach | None, rows: slice, found: Callable[[], tuple[Array, Array]], add: Callable[[Array], None]
+) -> None:
+    """Call ``add(near)`` until no tile that counts is left; ``found()``: peak and mass (blocks, lanes) so far.
+
+    Each block begins with the tile nearest to it, and goes on to twice as many while one of its queries has nobody.
+    Without a reach every tile counts.
+    """
+    if reach is None:
+        add(EVERY_TILE)
+        return
+    shape = rows.stop - rows.start, reach.boxes.low.shape[0]
+    seen = np.zeros(shape, np.uint8)
+    level = np.full((shape[0], reach.boxes.queries.shape[2]), -np.inf)
+    count, wanted = 1, np.full(shape[0], not reach.compact)
+    while wanted.any():
+        near = np.empty(shape, np.uint8)
+        nearest_tiles(reach.boxes, rows.start, count, wanted, seen, near)
+        add(near)
+        seen |= near
+        level, count = reach.level(*found(), empty=-np.inf), 2 * count
+        wanted = (level == -np.inf).any(axis=1) & ~seen.all(axis=1)
+    add(reach.tiles(rows, level) & ~seen & 1)
 
 
 def boxes_of(space: Space, code: int, dtype: np.dtype[Any], tile: int, top: Array | None = None) -> Boxes:

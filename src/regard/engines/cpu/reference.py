@@ -25,12 +25,8 @@ def moments(problem: Problem, step: Step) -> Outcome:
     """Attention moments of every query, and the queries so far away that every score overflowed."""
     hard = isinstance(problem.score, Nearest)
     parts = [_moments(tile, hard) for tile in _tiles(problem, step)]
-    partial = Partial(
-        np.concatenate([p.peak for p in parts]),
-        np.concatenate([p.mass for p in parts]),
-        np.concatenate([p.moments for p in parts]),
-        hard,
-    )
+    peak, mass, flat = (np.concatenate([part[field] for part in parts]) for field in range(3))
+    partial = Partial(peak, mass, flat, hard)
     return Outcome(partial, _overflowed(problem, partial.peak))
 
 

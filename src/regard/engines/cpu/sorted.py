@@ -17,10 +17,11 @@ import numpy as np
 
 from regard.core.arrays import Array
 from regard.core.plan import Step
-from regard.core.problem import Adjoint, Gradients, Outcome, Problem, moment_count
+from regard.core.problem import Adjoint, Gradients, Outcome, Problem
 from regard.core.scores import at_limit
-from regard.core.state import Partial, empty
+from regard.core.state import Partial
 from regard.engines.costs import require
+from regard.engines.cpu.gradients import no_gradients
 from regard.engines.cpu.line import (
     Line,
     Orders,
@@ -32,6 +33,7 @@ from regard.engines.cpu.line import (
     laplace_sums,
     pairwise,
 )
+from regard.engines.cpu.passes import empty_state
 from regard.engines.cpu.words import restored
 from regard.programs.cpu.sorted_decay import pull_pairs
 
@@ -52,8 +54,7 @@ def certified(problem: Problem, step: Step) -> tuple[Outcome, Array]:
     """The moments, and a bound (Q,) on what rounding moves each mean by, in units of the range of the values."""
     require("sorted", problem.sketch())
     if not problem.sketch().pairs:
-        count = moment_count(problem.columns.shape[1], 1, problem.degree)
-        return Outcome(empty(len(problem.query), count)), np.zeros(len(problem.query))
+        return Outcome(empty_state(problem)), np.zeros(len(problem.query))
     line, queries, _ = laid(problem, step.threads)
     orders = problem.degree, min(problem.degree, 1)
     if line.score.kernel.compact:
@@ -78,21 +79,16 @@ def weights(problem: Problem, step: Step) -> tuple[Array, Array | None]:  # noqa
 def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
     """Gradients through the scores; ``partial`` is what ``moments`` returned for the same problem."""
     require("sorted", problem.sketch())
-    shape = problem.columns.shape
-    grads: dict[str, Any] = {"query": np.zeros(len(problem.query)), "key": np.zeros(len(problem.key))}
-    grads |= {"value": np.zeros(shape), "w": 0.0}
-    if problem.sketch().pairs:
-        line, queries, keys = laid(problem, step.threads)
-        pulled = _Pull(line, partial.take(queries), adjoint.take(queries), problem.tol).gradients(want)
-        for name, order in (("query", queries), ("key", keys), ("value", keys)):
-            if name in want:
-                grads[name] = restored(pulled[name], order)
-        grads["w"] = pulled["w"]
+    if not problem.sketch().pairs:
+        return no_gradients(problem, want)
+    line, queries, keys = laid(problem, step.threads)
+    grads = _Pull(line, partial.take(queries), adjoint.take(queries), problem.tol).gradients(want)
     w = problem.score.w  # type: ignore[attr-defined]
     size = float(np.sqrt((w**2).sum()))
     grads["w"] = grads["w"] * (w / size if size > 0.0 else np.zeros_like(w))
     grads["query"], grads["key"] = grads["query"][:, None], grads["key"][:, None]
-    return Gradients(**{name: grads[name] for name in want})
+    orders = {"query": queries, "key": keys, "value": keys}
+    return Gradients(**{name: restored(grads[name], orders[name]) if name in orders else grads[name] for name in want})
 
 
 def _compact(line: Line, orders: Orders, tol: float) -> tuple[Array, Array]:
@@ -119,12 +115,11 @@ def _laplace(line: Line, orders: Orders) -> tuple[Array, Array]:
     left, right = line.halves()
     # An offset of the values is taken off and put back, so that it costs no digits.
     middle = np.median(line.columns, axis=0)
-    sums = laplace_sums(replace(line, columns=line.columns - middle), left, right, orders)
-    out = sums.signed(1.0)
+    out, peak = laplace_sums(replace(line, columns=line.columns - middle), left, right, orders, 1.0)
     for p, value in enumerate(middle):
         start = 1 + orders[0] + p * (1 + orders[1])
         out[:, start : start + 1 + orders[1]] += value * out[:, : 1 + orders[1]]
-    return out, sums.peak
+    return out, peak
 
 
 def _flat(out: Array, orders: Orders, columns: int) -> Array:
@@ -142,26 +137,19 @@ class _Pull:
         self.line, self.deep = line, adjoint.left.shape[1] > 1
         pad = ((0, 0), (0, 0 if self.deep else 1))
         plain = np.zeros(adjoint.left.shape) if adjoint.plain is None else adjoint.plain
-        parts = (part.astype(np.float64) for part in (adjoint.left, adjoint.right, plain))
-        self.left, self.right, self.plain = (np.pad(part, pad) for part in parts)
+        parts = adjoint.left, adjoint.right, plain
+        self.left, self.right, self.plain = (np.pad(part.astype(np.float64), pad) for part in parts)
         self.value = adjoint.value.astype(np.float64)
         attended = partial.mass > 0.0
-        height, none = np.zeros(len(attended)), np.zeros(len(attended), bool)
-        self.doubtful = none
+        height, self.doubtful = np.zeros(len(attended)), np.zeros(len(attended), bool)
         if line.score.kernel.compact:
-            self.doubtful = self._doubtful(tol)
+            bare, orders = replace(line, columns=line.columns[:, :0].copy()), (2, 0) if self.deep else (0, 0)
+            self.doubtful = _doubtful(bare, *compact_sums(bare, orders), orders, tol)
         else:
-            height = decays(line, *line.halves())[2]
-            height = np.maximum(height, -np.sqrt(np.finfo(np.float64).max))
+            height = np.maximum(decays(line, *line.halves())[2], -np.sqrt(np.finfo(np.float64).max))
         with np.errstate(over="ignore"):
             rise = np.exp(np.where(attended, height - np.where(attended, partial.peak, 0.0), -np.inf))
         self.share = rise / np.where(attended, partial.mass, 1.0)
-
-    def _doubtful(self, tol: float) -> Array:
-        line = self.line
-        bare = replace(line, columns=line.columns[:, :0].copy())
-        orders = (2, 0) if self.deep else (0, 0)
-        return _doubtful(bare, *compact_sums(bare, orders), orders, tol)
 
     def gradients(self, want: frozenset[str]) -> dict[str, Any]:
         line = self.line
@@ -197,7 +185,7 @@ class _Pull:
         if line.score.kernel.compact:
             sums = compact_sums(line, orders, rate=True)[0]
         else:
-            sums = -laplace_sums(line, line.first, line.last, orders).signed(-1.0)
+            sums = -laplace_sums(line, line.first, line.last, orders, -1.0)[0]
         h0, h1, h2, a, b = self._h()
         share = np.where(self.doubtful, 0.0, self.share)
 

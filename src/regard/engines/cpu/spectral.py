@@ -23,8 +23,8 @@ import numpy as np
 from regard.core.arrays import Array
 from regard.core.labels import Rows
 from regard.core.plan import Step
-from regard.core.problem import Adjoint, Gradients, Outcome, Problem, moment_count, split_moments
-from regard.core.state import Partial, empty
+from regard.core.problem import Adjoint, Gradients, Outcome, Problem, split_moments
+from regard.core.state import Partial
 from regard.engines.costs import require
 from regard.engines.cpu import arranged, passes
 from regard.engines.cpu.charges import Own, Values, own_keys, parted, values_of
@@ -44,11 +44,10 @@ def _doubled(problem: Problem) -> Problem:
 def moments(problem: Problem, step: Step) -> Outcome:
     """Attention moments of every query, and the queries so far away that every score overflowed."""
     double = _doubled(problem)
-    (queries, _), (keys, d) = double.query.shape, double.key.shape
-    if not queries or not keys:
+    queries = len(double.query)
+    if not problem.sketch().pairs:
         return passes.moments(working(problem), step)
-    state = empty(queries, moment_count(double.columns.shape[1], d, double.degree))
-    sure = np.zeros(queries, bool)
+    state, sure = passes.empty_state(double), np.zeros(queries, bool)
     waves = waves_for(double, double.degree)
     if waves is not None and waves.queries.any():
         rows = chosen(waves.queries)

@@ -110,17 +110,12 @@ def _over_keys(given: Given, polynomial: Polynomial, own: Own | None, want: froz
                 spread[a] += term.sum()
             else:
                 query[:, waves.features[a]] += waves.w[a] * term
-    return _gradient_of_w(problem, waves, -spread / waves.w), query
-
-
-def _gradient_of_w(problem: Problem, waves: Waves, each: Array) -> Array:
-    """Gradient in the shape of w; a scalar's was summed over features already."""
-    w = problem.score.w  # type: ignore[attr-defined]
-    if w.ndim == 0:
-        return np.asarray(each[0])
-    out = np.zeros(w.shape)
-    out[waves.features] = each
-    return out
+    w_grad, out = -spread / waves.w, np.zeros(problem.score.w.shape)  # type: ignore[attr-defined]
+    if scalar:
+        # Summed over features already.
+        return np.asarray(w_grad[0]), query
+    out[waves.features] = w_grad
+    return out, query
 
 
 def _over_queries(given: Given, polynomial: Polynomial, own: Own | None, want: frozenset[str]) -> tuple[Array, Array]:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from regard.core.arrays import Array
+from regard.core.bounds import bounds_of
 from regard.core.forks import forked
 from regard.core.problem import Problem
 from regard.engines.costs import FINEST
@@ -65,11 +66,16 @@ class Waves:
         plan = self._plan(1, angles, self.eps, threads)
         return [plan.execute(np.ascontiguousarray(c, np.complex128)) for c in charges]
 
+    def _omega(self, a: int) -> Array:
+        """Frequencies of the waves along feature a."""
+        half = self.counts[a] // 2
+        return np.arange(-half, half + 1) * float(2.0 * pi / self.period[a])
+
     def loudness(self, spectra: Iterable[Array]) -> float:
         """The sum of the moduli of all waves that make up a sum, at most, whatever the power of ζ."""
         envelope = np.ones(())
-        for a, count in enumerate(self.counts):
-            omega = (np.arange(count) - count // 2) * (2.0 * pi / self.period[a])
+        for a in range(len(self.counts)):
+            omega = self._omega(a)
             largest = np.max([np.abs(hermite(n, omega)) for n in range(self.order + 1)], axis=0)
             envelope = np.multiply.outer(envelope, largest * np.exp(-0.5 * omega**2) * sqrt(2.0 * pi) / self.period[a])
         return max(float((np.abs(spectrum) * envelope).sum()) for spectrum in spectra)
@@ -102,8 +108,7 @@ class Waves:
         """The spectrum times the transform of ζ^power·K; ``towards`` is 1 from keys to queries, −1 back."""
         out = spectrum
         for a, n in enumerate(power):
-            half = self.counts[a] // 2
-            omega = np.arange(-half, half + 1) * (2.0 * pi / self.period[a])
+            omega = self._omega(a)
             factor = (
                 (1j * towards) ** n * hermite(n, omega) * np.exp(-0.5 * omega**2) * (sqrt(2.0 * pi) / self.period[a])
             )
@@ -156,7 +161,7 @@ def waves_for(problem: Problem, order: int) -> Waves | None:
     features = np.flatnonzero(w)
     w = w[features]
     query, key = (part if len(features) == len(part.T) else part[:, features] for part in (problem.query, problem.key))
-    low, high = _bounds(key)
+    low, high = bounds_of(key)
     # Bounds that overflow take part in no box that is made.
     with np.errstate(over="ignore"):
         made = _fitted(problem, order, features, w, query, key, low, high)
@@ -177,7 +182,7 @@ def _fitted(
     target = max(MARGIN * problem.tol * share, 1e-16)
     reach = _depth(target / (8.0 * r), order)
     # Queries beyond reach of the keys, and keys beyond reach of the queries, would only widen the box.
-    first, last = _bounds(query)
+    first, last = bounds_of(query)
     low, high = np.maximum(low - reach / w, first), np.minimum(high + reach / w, last)
     if (low > high).any():
         return None
@@ -207,10 +212,6 @@ def _fitted(
         queries=_inside(query, low, high),
         keys=_inside(key, low - reach / w, high + reach / w),
     )
-
-
-def _bounds(points: Array) -> tuple[Array, Array]:
-    return np.array([column.min() for column in points.T]), np.array([column.max() for column in points.T])
 
 
 def chosen(mask: Array) -> Any:

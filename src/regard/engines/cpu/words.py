@@ -109,7 +109,7 @@ def pairs_of(problem: Problem, height: Array | None = None) -> Pairs:
     # Weights too far apart for this precision go into the scores as logarithms.
     even = weight is None or weight.min(initial=1.0) > (2.0**-60 if dtype.itemsize == 4 else 2.0**-499)
     direct = compact and even and not bias.size and not hard
-    labels = lane_labels(problem, whole)
+    labels = lane_labels(problem)
     pairs = Pairs(
         form=form,
         code=code,
@@ -121,13 +121,14 @@ def pairs_of(problem: Problem, height: Array | None = None) -> Pairs:
         w=np.clip(w, -largest, largest).astype(dtype),
         stretch=real(stretch),
         metric=np.ascontiguousarray(np.clip(metric, -largest, largest), dtype),
-        height=_laid_height(height, dtype, lanes),
-        scale=packed(_row_scale(problem)[:, None], lanes)[:, 0] if hard else nothing.astype(dtype),
+        # Only float64 goes deep: the programs are compiled without it for float32.
+        height=None if dtype == np.float32 else np.empty((0, 0, 0)) if height is None else packed(height, lanes),
+        scale=packed(_row_scale(problem), lanes) if hard else nothing.astype(dtype),
         key_shift=(none if problem.log_weight is None or direct or hard else problem.log_weight).astype(dtype),
         key_scale=(weight if weight is not None and (direct or hard) else none).astype(dtype),
         mask=np.empty((0, 0), np.uint8) if mask is None else mask.view(np.uint8),
         bias=np.ascontiguousarray(bias, dtype),
-        query_labels=np.empty((0, 0), whole) if labels is None else packed(labels[0][:, None], lanes)[:, 0],
+        query_labels=np.empty((0, 0), whole) if labels is None else packed(labels[0], lanes),
         key_labels=np.empty(0, whole) if labels is None else labels[1],
         largest=largest,
         cap=real(DEEPEST[dtype.itemsize] / LOG2E),
@@ -148,16 +149,16 @@ def frozen(array: Array) -> Array:
 
 
 def packed(rows: Array, lanes: int) -> Array:
-    """(Q, c) → (blocks, c, lanes); the last block is filled up with copies of the last row."""
+    """(Q, …) → (blocks, …, lanes); the last block is filled up with copies of the last row."""
     blocks = -(-len(rows) // lanes)
     take = np.minimum(np.arange(blocks * lanes), len(rows) - 1)
-    return np.ascontiguousarray(rows[take].reshape(blocks, lanes, rows.shape[1]).transpose(0, 2, 1))
+    return np.ascontiguousarray(np.moveaxis(rows[take].reshape(blocks, lanes, *rows.shape[1:]), 1, -1))
 
 
 def unpacked(blocks: Array, rows: int) -> Array:
-    """(blocks, c, lanes) → (Q, c)."""
-    count, columns, lanes = blocks.shape
-    return np.ascontiguousarray(blocks.transpose(0, 2, 1).reshape(count * lanes, columns)[:rows])
+    """(blocks, …, lanes) → (Q, …)."""
+    count, *columns, lanes = blocks.shape
+    return np.ascontiguousarray(np.moveaxis(blocks, -1, 1).reshape(count * lanes, *columns)[:rows])
 
 
 def restored(rows: Array, order: Array) -> Array:
@@ -167,19 +168,13 @@ def restored(rows: Array, order: Array) -> Array:
     return out
 
 
-def lane_labels(problem: Problem, whole: np.dtype[Any]) -> tuple[Array, Array] | None:
+def lane_labels(problem: Problem) -> tuple[Array, Array] | None:
     """Labels renumbered to fit the lanes; only equality counts."""
     if problem.exclude is None:
         return None
+    whole = np.dtype(f"i{problem.query.dtype.itemsize}")
     codes = np.unique(np.concatenate(problem.exclude), return_inverse=True)[1].astype(whole)
     return codes[: len(problem.query)], codes[len(problem.query) :]
-
-
-def _laid_height(height: Array | None, dtype: np.dtype[Any], lanes: int) -> Array | None:
-    """Only float64 goes deep: the programs are compiled without it for float32."""
-    if dtype == np.float32:
-        return None
-    return np.empty((0, 0, 0)) if height is None else packed(height, lanes)
 
 
 def _row_scale(problem: Problem) -> Array:
@@ -195,8 +190,7 @@ def in_score_units(partial: Partial, pairs: Pairs) -> Partial:
     """Hard peaks as distances, so that states of different calls can be merged."""
     if not pairs.hard:
         return partial
-    rows = unpacked(pairs.scale[:, None], pairs.rows)[:, 0]
-    return partial._replace(peak=-np.sqrt(-partial.peak) / rows)
+    return partial._replace(peak=-np.sqrt(-partial.peak) / unpacked(pairs.scale, pairs.rows))
 
 
 def overflowed(pairs: Pairs, peak: Array) -> Array | None:

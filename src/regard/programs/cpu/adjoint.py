@@ -45,7 +45,7 @@ def pull_queries(pairs, columns, left, value, right, plain, start, stop, tile_ke
             if near.size and not near[block - start, j0 // tile_keys]:
                 continue
             weights(pairs, block, j0, n, peak[block], tile)
-            _clear(a, n)
+            a[:n] = 0.0
             add_affine(left[block], pairs.queries, block, pairs.keys, j0, n, a)
             expand(value[block], columns, j0, n, b)
             add_affine(right[block], pairs.queries, block, pairs.keys, j0, n, b)
@@ -77,7 +77,7 @@ def pull_keys(
                 continue
             weights(pairs, block, i0, n, peak[block], tile)
             multiply(tile, n, share, i0)
-            _clear(a, n)
+            a[:n] = 0.0
             add_affine_of_keys(left, pairs.queries, block, pairs.keys, i0, n, a)
             expand(columns[block], value, i0, n, b)
             add_affine_of_keys(right, pairs.queries, block, pairs.keys, i0, n, b)
@@ -130,13 +130,6 @@ def _pull_scores(pairs, block, j0, n, tile, spare, grad_w, grad_row):
         reduce_differences(spare, pairs.queries, block, pairs.keys, j0, n, f, d, top, sums)
         for g in range(f, d):
             grad_w[f, g] += sums[g - f].sum()
-
-
-@program
-def _clear(tile, n):
-    for j in range(n):
-        for i in range(tile.shape[1]):
-            tile[j, i] = tile.dtype.type(0)
 
 
 @program

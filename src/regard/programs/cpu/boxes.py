@@ -60,10 +60,13 @@ def tiles_in_reach(boxes, start, level, near):
             for t in range(begin, end):
                 near[b, t] = 0
                 # The box around all queries first: it settles most tiles.
-                if _best(boxes, _square(boxes, t, low, high)) + boxes.top[t] > lowest:
+                if _best(boxes, _apart(boxes, boxes.low[t], boxes.high[t], low, high)) + boxes.top[t] > lowest:
                     for i in range(lanes):
                         here = queries[i]
-                        if _best(boxes, _square(boxes, t, here, here)) + boxes.top[t] > level[b, i]:
+                        if (
+                            _best(boxes, _apart(boxes, boxes.low[t], boxes.high[t], here, here)) + boxes.top[t]
+                            > level[b, i]
+                        ):
                             near[b, t] = 1
                             break
 
@@ -88,7 +91,7 @@ def nearest_tiles(boxes, start, count, wanted, seen, near):
                     continue
                 for t in range(g * TOGETHER, min((g + 1) * TOGETHER, tiles)):
                     if not seen[b, t] and not near[b, t]:
-                        distance = _square(boxes, t, centre, centre)
+                        distance = _apart(boxes, boxes.low[t], boxes.high[t], centre, centre)
                         if distance < shortest:
                             best, shortest = t, distance
             if best >= 0:
@@ -119,12 +122,6 @@ def _apart(boxes, first, last, low, high):
             gap *= boxes.w[f]
             total += gap * gap
     return min(total * boxes.stretch, boxes.largest)
-
-
-@program
-def _square(boxes, t, low, high):
-    """u² between the box of tile t and the box low … high, at most the largest number."""
-    return _apart(boxes, boxes.low[t], boxes.high[t], low, high)
 
 
 @program

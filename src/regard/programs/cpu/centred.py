@@ -9,13 +9,15 @@ The score is −½‖q − k‖²: whoever has a w projects by it first. Labels 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba.core import cgutils
 
 from regard.programs.cpu.averages import raise_peak
 from regard.programs.cpu.compiled import program
 from regard.programs.cpu.lanes import Block, block_program
-from regard.programs.cpu.tiles import decays, exclude, reduce, shift
+from regard.programs.cpu.tiles import accumulate, decays, exclude, reduce, shift
 
 
 @program
@@ -93,22 +95,13 @@ def _scores(pairs, b, j0, n, tile):
 @block_program("queries", "number", "keys", "start", "n", "tile", of="keys")
 def _squares(block: Block) -> None:
     """tile = −½‖q − k‖²."""
-    builder, zero = block.builder, block.real.splat(0.0)
-    sums = block.variables(zero)
-    d = block.size("keys", 1)
-    first = builder.mul(block.value("number"), d)
-    with cgutils.for_range(builder, block.value("n")) as key:
-        row = builder.mul(builder.add(block.value("start"), key.index), d)
-        for variable in sums:
-            builder.store(zero, variable)
-        with cgutils.for_range(builder, d) as feature:
-            k = block.load_everywhere(block.data("keys"), builder.add(row, feature.index))
-            place = block.at(builder.add(first, feature.index), block.width)
-            for variable, q in zip(sums, block.load(block.data("queries"), place), strict=True):
-                delta = builder.fsub(q, k)
-                builder.store(block.fma(delta, delta, builder.load(variable)), variable)
-        halves = [builder.fmul(x, block.real.splat(-0.5)) for x in block.read(sums)]
-        block.store(halves, block.data("tile"), block.at(key.index, block.width))
+    builder = block.builder
+
+    def term(total: Any, q: Any, k: Any, _: None) -> Any:
+        delta = builder.fsub(q, k)
+        return block.fma(delta, delta, total)
+
+    accumulate(block, term, lambda total: builder.fmul(total, block.real.splat(-0.5)))
 
 
 @block_program("lines", "value", "phi", "columns", "start", "n", "values", "tile", of="tile")

@@ -111,7 +111,7 @@ class Block:
         return self._given[name][1]
 
     def has(self, name: str) -> bool:
-        return bool(self._given[name][0] != types.none)
+        return name in self._given and bool(self._given[name][0] != types.none)
 
     def data(self, name: str) -> Any:
         """Pointer to the first entry of an array."""

@@ -84,29 +84,16 @@ def fill(pairs, number, j0, n, tile):
 @program
 def squares(pairs, number, j0, n, tile):
     """tile[:n] = u², at most the largest finite number."""
+    queries, keys, stretch, largest = pairs.queries, pairs.keys, pairs.stretch, pairs.largest
     if pairs.form == METRIC:
         if pairs.hard:
-            metric_distances(
-                0,
-                pairs.queries,
-                number,
-                pairs.keys,
-                j0,
-                n,
-                pairs.metric,
-                pairs.scale,
-                pairs.stretch,
-                pairs.largest,
-                tile,
-            )
+            metric_distances(queries, number, keys, j0, n, pairs.metric, pairs.scale, stretch, largest, tile)
         else:
-            metric_distances(
-                0, pairs.queries, number, pairs.keys, j0, n, pairs.metric, None, pairs.stretch, pairs.largest, tile
-            )
+            metric_distances(queries, number, keys, j0, n, pairs.metric, None, stretch, largest, tile)
     elif pairs.hard:
-        distances(0, pairs.queries, number, pairs.keys, j0, n, pairs.w, pairs.scale, pairs.stretch, pairs.largest, tile)
+        distances(0, queries, number, keys, j0, n, pairs.w, pairs.scale, stretch, largest, tile)
     else:
-        distances(0, pairs.queries, number, pairs.keys, j0, n, pairs.w, None, pairs.stretch, pairs.largest, tile)
+        distances(0, queries, number, keys, j0, n, pairs.w, None, stretch, largest, tile)
 
 
 @program

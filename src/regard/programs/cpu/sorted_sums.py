@@ -208,11 +208,8 @@ def side_sums(x, s, columns, starts, blocks, q, a, b, code, rate, side, scale, u
                 for p in range(parts):
                     weight = s[i] if p == 0 else s[i] * (columns[i, p - 1] - middle[p - 1])
                     for k in range(terms if p == 0 else fewer):
-                        old, new = head[p, k], weight * base[k]
-                        total = old + new
-                        back = total - old
-                        head[p, k] = total
-                        tail[p, k] += (old - (total - back)) + (new - back)
+                        head[p, k], lost = two_sum(head[p, k], weight * base[k])
+                        tail[p, k] += lost
                 while j != limit and ((i == last or b[j] <= i + 1) if forward else a[j] >= i):
                     if a[j] < b[j]:
                         tau = (q[j] - c) / unit
@@ -303,11 +300,8 @@ def pair_sums(rows, x, s, columns, q, lo, hi, own, code, w, power, stretch, orde
             for p in range(width + 1):
                 new = weight if p == 0 else weight * columns[i, p - 1]
                 for _ in range((g0 if p == 0 else g1) + 1):
-                    old = head[place]
-                    total = old + new
-                    back = total - old
-                    head[place] = total
-                    tail[place] += (old - (total - back)) + (new - back)
+                    head[place], lost = two_sum(head[place], new)
+                    tail[place] += lost
                     new *= delta
                     place += 1
         for place in range(len(head)):

@@ -13,7 +13,7 @@ from typing import Any
 from numba.core import cgutils
 
 from regard.programs.cpu.compiled import program
-from regard.programs.cpu.lanes import Block, block_program
+from regard.programs.cpu.lanes import VECTORS, Block, block_program
 
 
 def _each_key(block: Block) -> Any:
@@ -31,18 +31,27 @@ def _query(block: Block, f: Any) -> list[Any]:
     return block.load(block.data("queries"), block.at(row, block.width))
 
 
-def _accumulate(block: Block, term: Callable[[Any, Any, Any, Any], Any]) -> None:
-    """tile[j] = Σ_f term(running sum, query f, key f, w f)."""
-    zero = block.real.splat(0.0)
+def accumulate(block: Block, term: Callable[..., Any], finish: Callable[[Any], Any] = lambda total: total) -> None:
+    """tile[j] = finish(Σ_f term(running sum, query f, key f, w f)), w times ``scale``; both are None if not given."""
+    builder, scale, zero = block.builder, _scale(block), block.real.splat(0.0)
     sums = block.variables(zero)
     with _each_key(block) as key:
         for variable in sums:
-            block.builder.store(zero, variable)
-        with cgutils.for_range(block.builder, block.size("keys", 1)) as feature:
+            builder.store(zero, variable)
+        with cgutils.for_range(builder, block.size("keys", 1)) as feature:
             k = _of_key(block, "keys", key.index, feature.index)
-            w = block.load_everywhere(block.data("w"), feature.index)
-            block.update(sums, lambda total, q: term(total, q, k, w), _query(block, feature.index))
-        block.store(block.read(sums), block.data("tile"), block.at(key.index, block.width))
+            w = block.load_everywhere(block.data("w"), feature.index) if block.has("w") else None
+            by = [w] * len(sums) if scale is None else [builder.fmul(w, x) for x in scale]
+            block.update(sums, lambda total, q, w: term(total, q, k, w), _query(block, feature.index), by)
+        finished = [finish(total) for total in block.read(sums)]
+        block.store(finished, block.data("tile"), block.at(key.index, block.width))
+
+
+def _change(block: Block, change: Callable[[Any, list[Any]], list[Any]], out: str = "tile") -> None:
+    """out[j] = change(j, tile[j])."""
+    with _each_key(block) as key:
+        place = block.at(key.index, block.width)
+        block.store(change(key.index, block.load(block.data("tile"), place)), block.data(out), place)
 
 
 _PAIRS = ("queries", "number", "keys", "start", "n", "w")
@@ -55,18 +64,13 @@ def distances(block: Block, gaussian: int) -> None:
     queries (blocks, d, lanes), keys (K, d), w (d,), scale None or (blocks, lanes). Not contracted to fused
     multiply-adds: a² + b² must equal b² + a², so that ties stay ties.
     """
-    builder, scale, zero = block.builder, _scale(block), block.real.splat(0.0)
-    sums = block.variables(zero)
-    with _each_key(block) as key:
-        for variable in sums:
-            builder.store(zero, variable)
-        with cgutils.for_range(builder, block.size("keys", 1)) as feature:
-            k = _of_key(block, "keys", key.index, feature.index)
-            w = block.load_everywhere(block.data("w"), feature.index)
-            for r, (variable, q) in enumerate(zip(sums, _query(block, feature.index), strict=True)):
-                delta = builder.fmul(builder.fsub(q, k), w if scale is None else builder.fmul(w, scale[r]))
-                builder.store(builder.fadd(builder.load(variable), builder.fmul(delta, delta)), variable)
-        _store_squares(block, key.index, block.read(sums), gaussian)
+    builder = block.builder
+
+    def term(total: Any, q: Any, k: Any, w: Any) -> Any:
+        delta = builder.fmul(builder.fsub(q, k), w)
+        return builder.fadd(total, builder.fmul(delta, delta))
+
+    accumulate(block, term, lambda total: _finished(block, total, gaussian))
 
 
 def _scale(block: Block) -> list[Any] | None:
@@ -75,25 +79,24 @@ def _scale(block: Block) -> list[Any] | None:
     return block.load(block.data("scale"), block.at(block.value("number"), block.width))
 
 
-def _store_squares(block: Block, j: Any, u2: list[Any], gaussian: int) -> None:
+def _finished(block: Block, total: Any, gaussian: int = 0) -> Any:
+    """u² or score from the sum of squares."""
     builder, largest = block.builder, block.everywhere(block.value("largest"))
-    u2 = [builder.fmul(x, block.everywhere(block.value("stretch"))) for x in u2]
-    clipped = [builder.select(builder.fcmp_ordered("<", x, largest), x, largest) for x in u2]
-    if gaussian:
-        clipped = [builder.fmul(x, block.real.splat(-0.5)) for x in clipped]
-    block.store(clipped, block.data("tile"), block.at(j, block.width))
+    u2 = builder.fmul(total, block.everywhere(block.value("stretch")))
+    u2 = builder.select(builder.fcmp_ordered("<", u2, largest), u2, largest)
+    return builder.fmul(u2, block.real.splat(-0.5)) if gaussian else u2
 
 
 @block_program(*_PAIRS, "tile", of="keys")
 def dots(block: Block) -> None:
     """tile = Σ_f w_f·q_f·k_f."""
-    _accumulate(block, lambda total, q, k, w: block.fma(block.builder.fmul(q, w), k, total))
+    accumulate(block, lambda total, q, k, w: block.fma(block.builder.fmul(q, w), k, total))
 
 
 @block_program(*_PAIRS, "cap", "log2e", "tile", of="keys")
 def hidden(block: Block) -> None:
     """tile = Σ_h w_h·tanh(q_h + k_h)."""
-    _accumulate(block, lambda total, q, k, w: block.fma(w, _tanh(block, q, k), total))
+    accumulate(block, lambda total, q, k, w: block.fma(w, _tanh(block, q, k), total))
 
 
 def _tanh(block: Block, q: Any, k: Any) -> Any:
@@ -109,9 +112,9 @@ def _tanh(block: Block, q: Any, k: Any) -> Any:
     return builder.select(negative, builder.fneg(t), t)
 
 
-@block_program(*_PAIRS, "scale", "stretch", "largest", "tile", literals=("gaussian",), of="keys")
-def metric_distances(block: Block, gaussian: int) -> None:
-    """As ``distances``, with u² = ‖(q − k)·scale @ w‖² and w (d, r)."""
+@block_program(*_PAIRS, "scale", "stretch", "largest", "tile", of="keys")
+def metric_distances(block: Block) -> None:
+    """tile = u² as ``distances``, with u² = ‖(q − k)·scale @ w‖² and w (d, r)."""
     builder, scale, zero = block.builder, _scale(block), block.real.splat(0.0)
     sums, z = block.variables(zero), block.variables(zero)
     with _each_key(block) as key:
@@ -129,27 +132,30 @@ def metric_distances(block: Block, gaussian: int) -> None:
                     product = builder.fmul(builder.fsub(q, k), by)
                     builder.store(builder.fadd(builder.load(variable), product), variable)
             block.update(sums, lambda total, x: builder.fadd(total, builder.fmul(x, x)), block.read(z))
-        _store_squares(block, key.index, block.read(sums), gaussian)
+        u2 = [_finished(block, total) for total in block.read(sums)]
+        block.store(u2, block.data("tile"), block.at(key.index, block.width))
 
 
-def _each_value(block: Block, array: str, change: Callable[[Any, Any], Any]) -> None:
-    """tile[j] = change(tile[j], array[start + j])."""
-    with _each_key(block) as key:
-        by = block.load_everywhere(block.data(array), block.builder.add(block.value("start"), key.index))
-        place = block.at(key.index, block.width)
-        block.store([change(x, by) for x in block.load(block.data("tile"), place)], block.data("tile"), place)
+def _each_value(block: Block, change: Callable[[Any, Any], Any]) -> None:
+    """tile[j] = change(tile[j], by[start + j])."""
+
+    def changed(j: Any, tile: list[Any]) -> list[Any]:
+        by = block.load_everywhere(block.data("by"), block.builder.add(block.value("start"), j))
+        return [change(x, by) for x in tile]
+
+    _change(block, changed)
 
 
 @block_program("tile", "n", "by", "start", of="tile")
 def shift(block: Block) -> None:
     """tile[j] += by[start + j]."""
-    _each_value(block, "by", block.builder.fadd)
+    _each_value(block, block.builder.fadd)
 
 
 @block_program("tile", "n", "by", "start", of="tile")
 def multiply(block: Block) -> None:
     """tile[j] *= by[start + j]."""
-    _each_value(block, "by", block.builder.fmul)
+    _each_value(block, block.builder.fmul)
 
 
 @block_program("tile", "n", "query_labels", "number", "key_labels", "start", "never", of="tile")
@@ -157,12 +163,12 @@ def exclude(block: Block) -> None:
     """tile = never where the labels of query and key are equal."""
     builder, never = block.builder, block.everywhere(block.value("never"))
     own = block.load(block.data("query_labels"), block.at(block.value("number"), block.width), block.real.whole)
-    with _each_key(block) as key:
-        theirs = block.load_everywhere(block.data("key_labels"), builder.add(block.value("start"), key.index))
-        place = block.at(key.index, block.width)
-        tile = block.load(block.data("tile"), place)
-        kept = [builder.select(builder.icmp_signed("==", o, theirs), never, x) for o, x in zip(own, tile, strict=True)]
-        block.store(kept, block.data("tile"), place)
+
+    def changed(j: Any, tile: list[Any]) -> list[Any]:
+        other = block.load_everywhere(block.data("key_labels"), builder.add(block.value("start"), j))
+        return [builder.select(builder.icmp_signed("==", o, other), never, x) for o, x in zip(own, tile, strict=True)]
+
+    _change(block, changed)
 
 
 @block_program("tile", "n", "top", of="tile")
@@ -184,11 +190,9 @@ def decays(block: Block) -> None:
     builder = block.builder
     peak = block.load(block.data("peak"), block.index(0))
     cap, rate = block.everywhere(block.value("cap")), builder.fneg(block.everywhere(block.value("log2e")))
-    with _each_key(block) as key:
-        place = block.at(key.index, block.width)
-        tile = block.load(block.data("tile"), place)
-        gaps = [builder.fsub(p, x) for p, x in zip(peak, tile, strict=True)]
-        block.store([block.decay(gap, cap, rate) for gap in gaps], block.data("tile"), place)
+    _change(
+        block, lambda _, tile: [block.decay(builder.fsub(p, x), cap, rate) for p, x in zip(peak, tile, strict=True)]
+    )
 
 
 @block_program("tile", "n", "peak", of="tile")
@@ -197,14 +201,12 @@ def ties(block: Block) -> None:
     builder, real = block.builder, block.real
     never = real.splat(float("-inf"))
     peak = block.load(block.data("peak"), block.index(0))
-    with _each_key(block) as key:
-        place = block.at(key.index, block.width)
-        tile = block.load(block.data("tile"), place)
-        hits = [
-            builder.and_(builder.fcmp_ordered("==", p, x), builder.fcmp_ordered(">", x, never))
-            for p, x in zip(peak, tile, strict=True)
-        ]
-        block.store([builder.select(h, real.splat(1.0), real.splat(0.0)) for h in hits], block.data("tile"), place)
+
+    def tie(p: Any, x: Any) -> Any:
+        hit = builder.and_(builder.fcmp_ordered("==", p, x), builder.fcmp_ordered(">", x, never))
+        return builder.select(hit, real.splat(1.0), real.splat(0.0))
+
+    _change(block, lambda _, tile: [tie(p, x) for p, x in zip(peak, tile, strict=True)])
 
 
 @program
@@ -252,40 +254,38 @@ def expand(block: Block) -> None:
 @block_program("coefficients", "queries", "number", "keys", "start", "n", "tile", of="tile")
 def add_affine(block: Block) -> None:
     """tile[j] += coefficients[0] + Σ_f coefficients[1 + f]·(key_f − query_f); coefficients (1 or 1 + d, lanes)."""
-    builder = block.builder
-    constant = block.load(block.data("coefficients"), block.index(0))
-    rest = builder.sub(block.size("coefficients", 0), block.index(1))
-    sums = block.variables(block.real.splat(0.0))
-    with _each_key(block) as key:
-        place = block.at(key.index, block.width)
-        for variable, x, c in zip(sums, block.load(block.data("tile"), place), constant, strict=True):
-            builder.store(builder.fadd(x, c), variable)
-        with cgutils.for_range(builder, rest) as feature:
-            k = _of_key(block, "keys", key.index, feature.index)
-            c = block.load(
-                block.data("coefficients"), block.at(builder.add(feature.index, block.index(1)), block.width)
-            )
-            q = _query(block, feature.index)
-            block.update(sums, lambda s, c, q, k=k: block.fma(c, builder.fsub(k, q), s), c, q)
-        block.store(block.read(sums), block.data("tile"), place)
+
+    def load(row: Any) -> list[Any]:
+        return block.load(block.data("coefficients"), block.at(row, block.width))
+
+    constant = load(block.index(0))
+    _add_affine(block, block.size("coefficients", 0), lambda _: constant, lambda _, row: load(row))
 
 
 @block_program("phi", "queries", "number", "keys", "start", "n", "tile", of="tile")
 def add_affine_of_keys(block: Block) -> None:
     """tile[j] += phi[j, 0] + Σ_f phi[j, 1 + f]·(key_f − query_f); phi (K, 1 or 1 + d)."""
+
+    def load(j: Any, column: Any) -> list[Any]:
+        return [_of_key(block, "phi", j, column)] * VECTORS
+
+    _add_affine(block, block.size("phi", 1), lambda j: load(j, block.index(0)), load)
+
+
+def _add_affine(
+    block: Block, count: Any, constant: Callable[[Any], list[Any]], slope: Callable[[Any, Any], list[Any]]
+) -> None:
+    """tile[j] += constant(j) + Σ_f slope(j, 1 + f)·(key_f − query_f) for f = 0 … count − 2."""
     builder = block.builder
-    rest = builder.sub(block.size("phi", 1), block.index(1))
     sums = block.variables(block.real.splat(0.0))
     with _each_key(block) as key:
         place = block.at(key.index, block.width)
-        constant = _of_key(block, "phi", key.index, block.index(0))
-        for variable, x in zip(sums, block.load(block.data("tile"), place), strict=True):
-            builder.store(builder.fadd(x, constant), variable)
-        with cgutils.for_range(builder, rest) as feature:
+        for variable, x, c in zip(sums, block.load(block.data("tile"), place), constant(key.index), strict=True):
+            builder.store(builder.fadd(x, c), variable)
+        with cgutils.for_range(builder, builder.sub(count, block.index(1))) as feature:
             k = _of_key(block, "keys", key.index, feature.index)
-            column = builder.add(feature.index, block.index(1))
-            c = _of_key(block, "phi", key.index, column)
-            block.update(sums, lambda s, q, c=c, k=k: block.fma(c, builder.fsub(k, q), s), _query(block, feature.index))
+            c, q = slope(key.index, builder.add(feature.index, block.index(1))), _query(block, feature.index)
+            block.update(sums, lambda s, c, q, k=k: block.fma(c, builder.fsub(k, q), s), c, q)
         block.store(block.read(sums), block.data("tile"), place)
 
 
@@ -294,13 +294,12 @@ def lean(block: Block) -> None:
     """out = tile·(key_f − query_f)."""
     builder, f = block.builder, block.value("f")
     q = _query(block, f)
-    with _each_key(block) as key:
-        k = _of_key(block, "keys", key.index, f)
-        place = block.at(key.index, block.width)
-        tile = block.load(block.data("tile"), place)
-        block.store(
-            [builder.fmul(x, builder.fsub(k, p)) for x, p in zip(tile, q, strict=True)], block.data("out"), place
-        )
+
+    def changed(j: Any, tile: list[Any]) -> list[Any]:
+        k = _of_key(block, "keys", j, f)
+        return [builder.fmul(x, builder.fsub(k, p)) for x, p in zip(tile, q, strict=True)]
+
+    _change(block, changed, "out")
 
 
 @program
