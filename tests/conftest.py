@@ -14,8 +14,8 @@ from hypothesis import settings
 
 from regard.bandwidth import walks
 from support.generators import takes
+from support.soak import FULL
 
-FULL = bool(os.environ.get("REGARD_SOAK"))
 settings.register_profile("tenth", max_examples=40, derandomize=True, deadline=None, database=None)
 settings.register_profile("full", max_examples=400, derandomize=True, deadline=None, database=None)
 settings.load_profile("full" if FULL else "tenth")
@@ -94,7 +94,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 @pytest.fixture
 def light_search(monkeypatch):
     """Fewer places to look for a deeper valley, for tests of something else; soak runs keep all."""
-    if not os.environ.get("REGARD_SOAK"):
+    if not FULL:
         for name, value in {"SCATTERED": 4, "PROMISING": 2, "BLIND": 0, "TO_THE_END": 1, "ROUNDS": 1}.items():
             monkeypatch.setattr(f"regard.bandwidth.valleys.{name}", value)
 
@@ -102,7 +102,7 @@ def light_search(monkeypatch):
 @pytest.fixture
 def brief_learning(monkeypatch, light_search):
     """Walks of a few steps, of one head or several, for tests of manners, not minima; soak runs walk to the end."""
-    if not os.environ.get("REGARD_SOAK"):
+    if not FULL:
         for name, value in {"FEW_STEPS": 2, "STEPS": 4, "FULL_STEPS": 4}.items():
             monkeypatch.setattr(f"regard.bandwidth.heads.{name}", value)
         monkeypatch.setattr("regard.bandwidth.valleys.WALKS", 1)

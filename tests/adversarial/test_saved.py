@@ -16,8 +16,8 @@ import regard
 from regard.store.models import StoreError
 from regard.store.onnx import ExportError, export_onnx
 from support.adversaries import ALL, FRAME, LABELS, Q, X, Y, answer, fitted
+from support.soak import FULL
 
-FULL = bool(os.environ.get("REGARD_SOAK"))
 # Places of a file that are cut or changed: all, or some of each kind of model.
 PLACES = 10**9 if FULL else 60
 pytestmark = pytest.mark.usefixtures("brief_learning")

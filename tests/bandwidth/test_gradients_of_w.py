@@ -12,18 +12,17 @@ weight, and both gradients are nearly zero.
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 
 from regard.bandwidth.objective import Objective
 from support import left_out
 from support.generators import ENGINES
+from support.soak import FULL
 
 every_engine = pytest.mark.parametrize("engine", ENGINES)
 every_shape = pytest.mark.parametrize("shape", ["scalar", "feature", "full"])
-DECADES = np.arange(-6.0, 6.25, 0.25 if os.environ.get("REGARD_SOAK") else 1.0)
+DECADES = np.arange(-6.0, 6.25, 0.25 if FULL else 1.0)
 N = 26
 
 

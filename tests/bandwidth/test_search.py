@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 
@@ -12,8 +10,8 @@ from regard.bandwidth.search import learn, sharpest
 from regard.bandwidth.shapes import METRICS, Shape, spreads
 from regard.bandwidth.walks import Trail, descend
 from regard.scores import RADIAL
+from support.soak import FULL
 
-FULL = bool(os.environ.get("REGARD_SOAK"))
 WHOLE_NUMBERS = {"two rows": 2, "three rows": 3}
 
 

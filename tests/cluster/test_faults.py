@@ -25,9 +25,9 @@ from regard.engines import tasks as running
 from regard.engines.tasks import ClusterError
 from regard.scores import Gaussian
 from support.cuts import cut
+from support.soak import FULL
 
 pytestmark = [pytest.mark.xdist_group("cluster")]
-FULL = bool(os.environ.get("REGARD_SOAK"))
 KILLS = 50 if FULL else 5
 # No run may take longer: a hang is a failure.
 LONGEST = 120.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from itertools import product
 
@@ -19,6 +18,7 @@ from regard.cluster import cluster_fit
 from regard.cluster.blocked_rows import blocked_rows, with_summaries
 from regard.cluster.cluster_objective import cluster_objective, divide_keys, learnable
 from support.cuts import cut
+from support.soak import FULL
 
 RNG = np.random.default_rng(2)
 # Beyond 512 rows a search does not look for further valleys: some tens of evaluations instead of hundreds.
@@ -59,7 +59,7 @@ CASES = [
     if not (degree and kind == "classes")
 ]
 # Seven has no factor in common with the lengths of the lists: every entry meets every other.
-CASES = CASES if os.environ.get("REGARD_SOAK") else CASES[::7] + CASES[3::7]
+CASES = CASES if FULL else CASES[::7] + CASES[3::7]
 
 
 @pytest.mark.parametrize(("kernel", "degree", "weights", "kind", "groups"), CASES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,8 @@ from regard.core.block_bounds import SHARE, Shelves, in_reach, nearest_shelf, sp
 from regard.core.bounds import Bounds
 from regard.scores import RADIAL, DotProduct, Nearest
 from support.oracle import distance, scores
+from support.soak import FULL
 
-FULL = bool(os.environ.get("REGARD_SOAK"))
 SEEDS = range(20 if FULL else 2)
 SOFT = ("gaussian", "laplace")
 ENDING = tuple(name for name in RADIAL if name not in SOFT)

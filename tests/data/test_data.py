@@ -27,8 +27,8 @@ from regard.data import (
     read_table,
     write_table,
 )
+from support.soak import FULL
 
-FULL = bool(os.environ.get("REGARD_SOAK"))
 EXAMPLES = 1000 if FULL else 100
 
 

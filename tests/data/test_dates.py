@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from calendar import isleap, monthrange
 from datetime import date, timedelta
@@ -15,8 +14,8 @@ from regard.data import (
     DATE_LANGUAGES,
     dates,
 )
+from support.soak import FULL
 
-FULL = bool(os.environ.get("REGARD_SOAK"))
 MULTI30K = Path(__file__).resolve().parents[3] / "shared" / "data" / "multi30k"
 
 

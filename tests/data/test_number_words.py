@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -14,8 +13,8 @@ from regard.data import (
     reversal,
 )
 from regard.data.number_words import spell
+from support.soak import FULL
 
-FULL = bool(os.environ.get("REGARD_SOAK"))
 MULTI30K = Path(__file__).resolve().parents[3] / "shared" / "data" / "multi30k"
 
 

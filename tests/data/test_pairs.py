@@ -23,7 +23,6 @@ from regard.data import (
     reversal,
 )
 
-FULL = bool(os.environ.get("REGARD_SOAK"))
 MULTI30K = Path(__file__).resolve().parents[3] / "shared" / "data" / "multi30k"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Any
 
@@ -19,8 +18,8 @@ from regard.pooling.planner import Step, plan
 from regard.scores import RADIAL, DotProduct, Gaussian, Nearest, Tricube
 from support import oracle
 from support.generators import DTYPES
+from support.soak import FULL
 
-FULL = bool(os.environ.get("REGARD_SOAK"))
 EVERYTHING = frozenset(Gradients._fields)
 NAMES = [name for name in RADIAL if name != "gaussian"]
 COMPACT = [name for name in NAMES if name != "laplace"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,8 @@ from regard.engines.cpu.waves import waves_for
 from regard.pooling.functions import pool
 from regard.pooling.planner import plan
 from regard.scores import Epanechnikov, Gaussian
+from support.soak import FULL
 
-FULL = bool(os.environ.get("REGARD_SOAK"))
 EVERYTHING = frozenset(Gradients._fields)
 TOL = {np.float64: 1e-9, np.float32: 1e-5}
 

@@ -8,7 +8,6 @@ to 2,000 rows; ``make soak`` goes on from there.
 
 from __future__ import annotations
 
-import os
 from copy import copy
 from math import isqrt
 
@@ -26,9 +25,9 @@ from regard.model import residuals
 from regard.model.intervals import CONFIDENCE, ERRORS, INTERVALS
 from regard.pooling.planner import SMALL
 from regard.scores import KERNELS
+from support.soak import FULL
 from support.thresholds import thresholds
 
-FULL = bool(os.environ.get("REGARD_SOAK"))
 FOUND = thresholds()
 # Few rows and a kernel that ends.
 pytestmark = pytest.mark.filterwarnings("ignore:.* have no training row within the bandwidth:UserWarning")

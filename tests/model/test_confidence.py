@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import regard
+from support.soak import FULL
 
-FULL = bool(os.environ.get("REGARD_SOAK"))
 REFERENCE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "reference"
 beside = pytest.mark.skipif(not REFERENCE.is_dir(), reason="the reference values lie beside the checkout, not in it")
 rng = np.random.default_rng(5)

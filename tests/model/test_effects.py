@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from functools import cache
 from pathlib import Path
 
@@ -24,12 +23,12 @@ from regard import (
     NearestKeyRegressor,
 )
 from regard.model.effects import changes as changes_of
+from support.soak import FULL
 
 # Manners, not minima.
 pytestmark = pytest.mark.usefixtures("brief_learning")
 
 REFERENCE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "reference"
-FULL = bool(os.environ.get("REGARD_SOAK"))
 RNG = np.random.default_rng(11)
 X = RNG.normal(size=(80, 3))
 Y = np.sin(X[:, 0]) + X[:, 1] ** 2 + 0.1 * RNG.normal(size=80) + 5.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache
 
 import numpy as np
@@ -11,11 +10,11 @@ import pytest
 import regard
 from regard.model.jackknife import jackknife_interval
 from regard.model.ranks import conformal_bound, quantiles
+from support.soak import FULL
 
 # Manners, not minima.
 pytestmark = pytest.mark.usefixtures("brief_learning")
 
-FULL = bool(os.environ.get("REGARD_SOAK"))
 rng = np.random.default_rng(0)
 X = rng.random((60, 2)) * 3.0
 Y = np.sin(2.0 * X[:, 0]) + 0.2 * (1.0 + X[:, 0]) * rng.normal(size=60)

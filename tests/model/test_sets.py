@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import os
 
 import numpy as np
 import pytest
 
 import regard
 from regard.model.calibration import Calibration, learn_calibration
+from support.soak import FULL
 
-FULL = bool(os.environ.get("REGARD_SOAK"))
 rng = np.random.default_rng(8)
 X = rng.normal(size=(120, 2))
 Y = np.where(X[:, 0] + 0.8 * rng.normal(size=120) > 0.0, "up", np.where(X[:, 1] > 0.8, "aside", "down"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 
 import pytest
 import torch
@@ -18,8 +17,8 @@ from regard.nn import (
     MovingAverage,
 )
 from support.modules import checked_twice, inputs
+from support.soak import FULL
 
-FULL = bool(os.environ.get("REGARD_SOAK"))
 ESTIMATORS = ("reinforce", "straight_through", "gumbel", "marginal")
 DRAWING = ("reinforce", "straight_through", "gumbel")
 every_estimator = pytest.mark.parametrize("estimator", ESTIMATORS)

@@ -20,8 +20,8 @@ from regard.programs.cpu import compiled, tiles
 from regard.programs.cpu.compiled import program
 from regard.programs.cpu.lanes import DEEPEST, LOG2E, block_lanes, block_program
 from regard.programs.cpu.pairs import quarter_sine
+from support.soak import FULL
 
-FULL = bool(os.environ.get("REGARD_SOAK"))
 POINTS = 200_000 if FULL else 20_000
 PACKAGE = Path(regard.__file__).parent
 

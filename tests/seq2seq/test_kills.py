@@ -17,9 +17,9 @@ import torch
 
 from regard.seq2seq.checkpoints import CheckpointError
 from regard.seq2seq.translator import Translator
+from support.soak import FULL
 from support.trainings import same, taught
 
-FULL = bool(os.environ.get("REGARD_SOAK"))
 KILLS = 50 if FULL else 5
 EPOCHS = 2
 # Importing torch takes longer than the training: one process imports it, and forks for every training.

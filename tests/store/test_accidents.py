@@ -19,9 +19,7 @@ import regard
 from regard.data import files
 from regard.store.models import StoreError, load, save
 from support.models import MODELS, fitted
-
-FULL = bool(os.environ.get("REGARD_SOAK"))
-
+from support.soak import FULL
 
 # ---- 104, 105: accidents
 

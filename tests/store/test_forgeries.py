@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import pickle
 import random
 import zipfile
@@ -19,8 +18,8 @@ from regard.data import sealed as sealed_files
 from regard.store import models as store
 from regard.store.models import StoreError, load
 from support.forgery import archive, forged, sealed
+from support.soak import FULL
 
-FULL = bool(os.environ.get("REGARD_SOAK"))
 FLIPS = 20_000 if FULL else 2_000
 
 

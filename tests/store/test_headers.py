@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import random
 import zipfile
 from contextlib import suppress
@@ -14,8 +13,8 @@ import pytest
 from regard.store import models as store
 from regard.store.models import StoreError, load
 from support.forgery import forged
+from support.soak import FULL
 
-FULL = bool(os.environ.get("REGARD_SOAK"))
 CHANGES = 20_000 if FULL else 300
 MAGIC = b"\x93NUMPY\x01\x00"
 GOOD = "{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }"

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-FULL = bool(os.environ.get("REGARD_SOAK"))
+from support.soak import FULL
+
 KILLS = 500 if FULL else 50
 
 # One process imports and fits, and forks for every save that is to be killed. A fork waits until it is told to begin,

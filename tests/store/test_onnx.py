@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ import pytest
 import regard
 from regard.core.kernels import KERNELS
 from regard.store.onnx import export_onnx
+from support.soak import FULL
 
-FULL = bool(os.environ.get("REGARD_SOAK"))
 BANDWIDTHS = [(1.5, 2.5, 2.0), 2.0] if FULL else [(1.5, 2.5, 2.0)]
 WIDTHS = [1.0, 1e-100, 1e-300, 1e200] if FULL else [1.0, 1e-300]
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 
 from support.fused_cases import OPTIONS, SCORES, answer, case, excess, parameter_terms, plain_pool
+from support.soak import FULL
 
 # One option for each score, so that every score and every option is run, and Gaussian with all.
 PAIRS = [(score, OPTIONS[number % len(OPTIONS)]) for number, score in enumerate(SCORES)]
@@ -17,7 +16,6 @@ PAIRS += [("gaussian", option) for option in OPTIONS] + [
     ("epanechnikov", "mask"),
 ]
 every_pair = pytest.mark.parametrize(("score", "option"), sorted(set(PAIRS)))
-FULL = bool(os.environ.get("REGARD_SOAK"))
 
 
 def agree(found, truth) -> bool:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from support.fused_compile import calls
+from support.soak import FULL
 
-FULL = bool(os.environ.get("REGARD_SOAK"))
 NAMES = list(calls()) if FULL else ["gaussian", "additive", "layer, few features"]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 import torch
@@ -17,9 +15,9 @@ from regard.engines.gpu import fused, told
 from regard.pooling.planner import plan
 from regard.scores import RADIAL, Gaussian, Nearest
 from support.generators import make_inputs, score_table
+from support.soak import FULL
 
 D = 3
-FULL = bool(os.environ.get("REGARD_SOAK"))
 SCORES = score_table(D)
 EVERYTHING = frozenset(Gradients._fields)
 # One of each way through the engine.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 
@@ -12,9 +10,9 @@ from regard.engines.gpu.lay import ADDITIVE, DOT, Who, form_of
 from regard.scores import Additive, DotProduct, Epanechnikov, Gaussian, Laplace
 from regard.tensors import fused_pool
 from support.fused_cases import answer, case, excess, plain_pool
+from support.soak import FULL
 
 WAYS = pytest.mark.parametrize("way", ["plain", "compiled", "programs"])
-FULL = bool(os.environ.get("REGARD_SOAK"))
 BOTH = pytest.mark.parametrize("way", ["compiled", "programs"])
 
 

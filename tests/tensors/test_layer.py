@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 
@@ -11,8 +9,8 @@ from regard.engines.gpu.layer import Layer, Tile, attend
 from regard.scores import Additive, DotProduct, Epanechnikov, Gaussian
 from regard.tensors import fused_pool, layer
 from support.fused_cases import answer, case, excess, plain_pool
+from support.soak import FULL
 
-FULL = bool(os.environ.get("REGARD_SOAK"))
 # Scores from products are rounded to 22 bits, not to 24.
 TWO_BITS = 4.0
 SCORES = ("gaussian", "gaussian-feature", "dot", "additive")

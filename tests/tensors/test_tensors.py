@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 
@@ -11,8 +9,8 @@ import regard
 from regard.scores import Additive, DotProduct, Gaussian, Nearest
 from regard.tensors import fused_pool
 from support.fused_cases import SCORES, parameters
+from support.soak import FULL
 
-FULL = bool(os.environ.get("REGARD_SOAK"))
 QUERY, KEY, VALUE = torch.zeros(2, 3, 1), torch.zeros(2, 4, 1), torch.zeros(2, 4, 1)
 
 

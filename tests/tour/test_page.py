@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
@@ -14,6 +13,7 @@ from regard.data import notes, notes_truth
 from regard.data.text import LANGUAGES
 from regard.tour import guide, run
 from regard.tour.stations import STATIONS
+from support.soak import FULL
 from support.story import FIGURES, error
 
 # One worker runs the tour once per language and all these tests read it.
@@ -103,7 +103,7 @@ def test_the_answer_stands_in_its_section_and_in_the_table(tours):
 
 def test_the_same_seed_gives_the_same_bytes(tours, tmp_path, monkeypatch):
     """All of it under soak, otherwise every third station."""
-    some = slice(None) if os.environ.get("REGARD_SOAK") else slice(None, None, 3)
+    some = slice(None) if FULL else slice(None, None, 3)
     monkeypatch.setattr(guide, "STATIONS", STATIONS[some])
     again, before = run(tmp_path, lang="en", seed=0), tours["en"]
     assert again.rows == before.rows[some]
