@@ -8,61 +8,19 @@ from typing import Any
 
 # scipy reads this once, when it is first imported; scikit-learn's array-API checks need it.
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
+# Triton's programs run on a CPU, interpreted. Read when they are first imported, and nothing here imports them.
+os.environ["TRITON_INTERPRET"] = "1"
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
 from regard.bandwidth import walks
-from support.generators import takes
 from support.soak import FULL
 
 settings.register_profile("tenth", max_examples=40, derandomize=True, deadline=None, database=None)
 settings.register_profile("full", max_examples=400, derandomize=True, deadline=None, database=None)
 settings.load_profile("full" if FULL else "tenth")
-
-# Tests with a mask, or with a score that is not radial, inside: engine "pruned" refuses both, and says so.
-NOT_FOR_PRUNED = {
-    "test_38_enormous_projections_that_fit_are_computed",
-    "test_38_scores_that_overflow_single_precision",
-    "test_46_a_light_key_is_seen_where_it_is_alone",
-    "test_47_a_fully_masked_row_is_zeros",
-    "test_48_nan_and_inf_behind_a_mask_have_no_effect",
-    "test_49_a_finite_mask_is_obeyed_however_low",
-    "test_49_a_masked_key_gets_nothing_from_a_far_query",
-    "test_a_light_key_has_the_gradient_where_it_is_alone",
-    "test_a_mask_is_deletion_whatever_it_covers",
-    "test_a_mask_row_by_row_is_deletion_row_by_row",
-    "test_additive_attention_as_torch_layers",
-    "test_against_finite_differences",
-    "test_dot_product_is_torch_attention",
-    "test_empty_rows_pull_nowhere",
-    "test_layouts_are_equal_and_untouched",
-    "test_linear_in_the_values",
-    "test_no_features_at_all_is_the_mean",
-    "test_rows_nobody_may_attend_to",
-    "test_single_precision_is_no_worse_than_torch",
-    "test_softmax_and_logsumexp_of_scipy",
-    "test_the_batch_of_queries_does_not_matter",
-    "test_weights_are_a_distribution_and_make_the_output",
-    "test_weights_times_values_is_the_output",
-}
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Rows of the sweeps that an engine does not take are left out."""
-
-    def wanted(item: pytest.Item) -> bool:
-        given = getattr(getattr(item, "callspec", None), "params", {})
-        if given.get("engine") != "pruned":
-            return True
-        score, option = (str(given.get(name, "")) for name in ("score", "option"))
-        return takes("pruned", score, option) and getattr(item, "originalname", "") not in NOT_FOR_PRUNED
-
-    kept, left = [], []
-    for item in items:
-        (kept if wanted(item) else left).append(item)
-    config.hook.pytest_deselected(items=left)
-    items[:] = kept
 
 
 _workers: list[float] = []
@@ -109,3 +67,56 @@ def brief_learning(monkeypatch, light_search):
         for options in (walks.LONG, walks.ALONG_JUMPS):
             monkeypatch.setitem(options, "maxiter", 4)
             monkeypatch.setitem(options, "maxfun", 12)
+
+
+_patched: set[Any] = set()
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    pytest.importorskip("triton")
+    from triton.runtime import interpreter
+
+    def call(self, *args, **kwargs):
+        # A launch patches what all functions share: each need not do so again at every call, half of all time.
+        if self.fn not in _patched:
+            interpreter._patch_lang(self.fn)
+            _patched.add(self.fn)
+        return self.rewrite()(*args, **kwargs)
+
+    monkeypatch.setattr(interpreter.InterpretedFunction, "__call__", call)
+
+
+@pytest.fixture
+def programs(monkeypatch, interpreted):
+    """Tensors on a CPU go to the Triton programs for laid-out rows, however few they are."""
+    from regard.tensors import planner
+
+    monkeypatch.setitem(planner.SMALL, "cpu", -1)
+    monkeypatch.setattr(planner, "on_programs", lambda query: True)
+    monkeypatch.setattr(planner, "LAYER_WORK", 0)
+
+
+@pytest.fixture
+def engine_here(request, monkeypatch):
+    """The engine of this test's parameters runs in this process: the GPU's interpreted, dask's in small blocks."""
+    engine = request.node.callspec.params.get("engine") if hasattr(request.node, "callspec") else None
+    if engine == "fused":
+        import torch
+
+        from regard.engines.gpu import fused, told
+
+        request.getfixturevalue("programs")
+        for module in (fused, told):
+            monkeypatch.setattr(module, "device", lambda: torch.device("cpu"))
+        # The interpreter computes rows that only fill a tile, and lanes of a branch not taken.
+        with np.errstate(all="ignore"):
+            yield
+    elif engine == "dask":
+        import dask
+
+        monkeypatch.setattr("regard.pooling.planner.SENT_PAIRS", 1)
+        with dask.config.set(scheduler="synchronous"):
+            yield
+    else:
+        yield

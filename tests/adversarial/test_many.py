@@ -12,7 +12,7 @@ import pytest
 
 from regard.pooling.functions import pool
 from regard.scores import Gaussian
-from support.sweeps import every_engine
+from support.engines import every_engine
 
 
 @every_engine

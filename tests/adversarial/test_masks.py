@@ -7,16 +7,15 @@ import pytest
 
 from regard.pooling.functions import attention_weights, pool
 from regard.scores import Gaussian
+from support.engines import EACH, engines_for, every_dtype, few_and_many, taken
 from support.extremes import KEY, QUERY, VALUE, arrays, close
 from support.generators import score_table
-from support.sweeps import every_dtype, every_engine, few_and_many
 
 SCORES = score_table(2)
 
 
-@every_engine
 @every_dtype
-@pytest.mark.parametrize("score", SCORES)
+@taken(EACH, "mask")
 def test_47_a_fully_masked_row_is_zeros(score, dtype, engine):
     query, key, value = arrays(dtype)
     mask = np.ones((40, 50), bool)
@@ -28,9 +27,8 @@ def test_47_a_fully_masked_row_is_zeros(score, dtype, engine):
         assert not attention_weights(query, key, SCORES[score], mask=given, engine=engine)[3].any()
 
 
-@every_engine
 @pytest.mark.parametrize("garbage", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("score", SCORES)
+@taken(EACH, "mask")
 def test_48_nan_and_inf_behind_a_mask_have_no_effect(score, garbage, engine):
     key, value = KEY.copy(), VALUE.copy()
     key[7], value[7], value[11] = garbage, garbage, garbage
@@ -51,7 +49,7 @@ def test_48_nan_in_a_key_that_somebody_sees_is_an_error():
         pool(QUERY, key, VALUE, Gaussian(), mask=mask)
 
 
-@every_engine
+@engines_for(Gaussian(), option="mask")
 @few_and_many
 @pytest.mark.parametrize("distance", [1e4, 1e8, 1e200])
 def test_49_a_masked_key_gets_nothing_from_a_far_query(distance, queries, engine):
@@ -67,7 +65,7 @@ def test_49_a_masked_key_gets_nothing_from_a_far_query(distance, queries, engine
         assert (output <= 2.0).all()
 
 
-@every_engine
+@engines_for(Gaussian(), option="additive")
 @every_dtype
 def test_49_a_finite_mask_is_obeyed_however_low(dtype, engine):
     """An additive mask near the lowest number is not mistaken for a query far away."""

@@ -7,8 +7,8 @@ import pytest
 
 from regard.pooling.functions import pool
 from regard.scores import KERNELS, RADIAL, Gaussian
+from support.engines import every_dtype, every_engine, every_kernel, few_and_many
 from support.extremes import KEY, QUERY, SOFT, VALUE, arrays, close
-from support.sweeps import every_dtype, every_engine, every_kernel, few_and_many
 
 
 def nearest_value(query, key, value):

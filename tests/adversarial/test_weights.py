@@ -9,15 +9,14 @@ import pytest
 
 from regard.pooling.functions import attention_weights, pool
 from regard.scores import RADIAL, Gaussian, Nearest
+from support.engines import EACH, engines_for, every_dtype, every_engine, few_and_many, taken
 from support.extremes import KEY, QUERY, SOFT, VALUE, arrays, close
 from support.generators import score_table
-from support.sweeps import every_dtype, every_engine, few_and_many
 
 SCORES = score_table(2)
 
 
-@every_engine
-@pytest.mark.parametrize("score", SCORES)
+@taken(EACH, "weights")
 def test_43_zero_weight_is_deletion(score, engine):
     weight = np.where(np.arange(50) % 3, 0.0, 2.0)
     kept = weight > 0.0
@@ -43,10 +42,9 @@ def test_44_45_bad_weights_are_errors(weight, words, engine):
         pool(QUERY, KEY, VALUE, Gaussian(), sample_weight=weight, engine=engine)
 
 
-@every_engine
 @every_dtype
 @few_and_many
-@pytest.mark.parametrize("score", SCORES)
+@taken(EACH, "weights")
 def test_46_the_size_of_the_weights_cancels(score, queries, dtype, engine):
     query, key, value = arrays(dtype, queries)
     value = value * dtype(1e20)
@@ -63,7 +61,7 @@ def test_46_the_size_of_the_weights_cancels(score, queries, dtype, engine):
         assert close(attention_weights(query, key, SCORES[score], **options), weights, dtype), scale
 
 
-@every_engine
+@engines_for(Gaussian(), option="mask")
 @every_dtype
 @few_and_many
 @pytest.mark.parametrize(

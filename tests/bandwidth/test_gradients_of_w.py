@@ -17,10 +17,9 @@ import pytest
 
 from regard.bandwidth.objective import Objective
 from support import left_out
-from support.generators import ENGINES
+from support.engines import every_engine
 from support.soak import FULL
 
-every_engine = pytest.mark.parametrize("engine", ENGINES)
 every_shape = pytest.mark.parametrize("shape", ["scalar", "feature", "full"])
 DECADES = np.arange(-6.0, 6.25, 0.25 if FULL else 1.0)
 N = 26

@@ -9,9 +9,8 @@ from regard.bandwidth.loo import loo_objective
 from regard.bandwidth.losses import LogLoss, SquaredError
 from regard.bandwidth.objective import CRITERIA, Objective
 from regard.scores import RADIAL, Boxcar, DotProduct, Gaussian, Nearest, Tricube
-from support.generators import ENGINES
+from support.engines import every_engine
 
-every_engine = pytest.mark.parametrize("engine", ENGINES)
 every_criterion = pytest.mark.parametrize("criterion", CRITERIA)
 
 

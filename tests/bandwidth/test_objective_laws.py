@@ -8,9 +8,8 @@ import pytest
 from regard.bandwidth.objective import CRITERIA, Objective
 from regard.pooling.functions import pool
 from regard.scores import RADIAL
-from support.generators import ENGINES
+from support.engines import every_engine
 
-every_engine = pytest.mark.parametrize("engine", ENGINES)
 every_kernel = pytest.mark.parametrize("name", RADIAL)
 every_degree = pytest.mark.parametrize(("degree", "ridge"), [(0, 0.0), (1, 0.0), (1, 0.1)])
 # Degrees of freedom are for ridge = 0.

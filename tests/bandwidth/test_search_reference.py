@@ -15,13 +15,12 @@ from regard.bandwidth.search import learn
 from regard.core.problem import build
 from regard.pooling.local import fit_local
 from regard.scores import Epanechnikov, Gaussian
-from support.generators import ENGINES
+from support.engines import every_engine
 
 REFERENCE = Path(__file__).resolve().parents[3] / "shared" / "data" / "reference"
 pytestmark = pytest.mark.skipif(
     not REFERENCE.is_dir(), reason="the reference values lie beside the checkout, not in it"
 )
-every_engine = pytest.mark.parametrize("engine", ENGINES)
 COLUMNS = {"cps71": ("cps71 (np)", "age", "logwage"), "sm60": ("sm60", "c1", "c2", "y")}
 
 

@@ -14,10 +14,10 @@ from regard.core.state import Partial
 from regard.pooling.local import fit_local
 from regard.scores import RADIAL, Gaussian
 from support import oracle
-from support.generators import ENGINES, W_KINDS, make_w
+from support.engines import every_engine
+from support.generators import W_KINDS, make_w
 
 every_kind = pytest.mark.parametrize("kind", W_KINDS)
-every_engine = pytest.mark.parametrize("engine", ENGINES)
 every_ridge = pytest.mark.parametrize("ridge", [0.0, 1e-3, 0.5])
 
 

@@ -20,15 +20,13 @@ from regard.pooling import planner
 from regard.pooling.functions import attention_weights, pool
 from regard.scores import KERNELS, RADIAL, Gaussian, Laplace, Nearest
 from support import oracle
-from support.generators import DTYPES, ENGINES
+from support.engines import EXACT, every_dtype, every_engine
 
 UNIT = {np.float32: 2.0**-24, np.float64: 2.0**-53}
 KEPT = 40
 N = 24  # keys
 FEWEST_FUSED = 33  # queries, so that the fused program has its turn; a few of them are looked at
 
-every_engine = pytest.mark.parametrize("engine", ENGINES)
-every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda t: t.__name__)
 every_width = pytest.mark.parametrize("d", [1, 2, 3, 5, 8])
 
 #        offset  w      spread of the queries, in units of the keys'
@@ -76,7 +74,7 @@ def bound_of(exact: oracle.Exact, d: int, dtype) -> mpmath.mpf:
 @pytest.mark.parametrize(("offset", "w", "spread"), PLACES)
 def test_the_accuracy_line(offset, w, spread, d, dtype):
     query, key, value = place(offset, spread, d, dtype)
-    answers = {engine: pool(query, key, value, Gaussian(w), engine=engine).output for engine in ENGINES}
+    answers = {engine: pool(query, key, value, Gaussian(w), engine=engine).output for engine in EXACT}
     for i in (0, 15, 32):
         exact = oracle.exact(Gaussian(w), query[i], key, value)
         gaps = sorted(exact.gaps)
@@ -93,7 +91,7 @@ def test_the_accuracy_line(offset, w, spread, d, dtype):
 )
 def test_the_accuracy_line_for_other_w(w, dtype):
     query, key, value = place(0.0, 1.0, 3, dtype)
-    for engine in ENGINES:
+    for engine in EXACT:
         output = pool(query, key, value, Gaussian(w), engine=engine).output
         for i in (0, 15, 32):
             exact = oracle.exact(Gaussian(w), query[i], key, value)

@@ -18,9 +18,9 @@ from regard.pooling import planner, runner
 from regard.pooling.functions import pool
 from regard.pooling.planner import plan
 from regard.scores import Gaussian
-from support.agreement import SCORES, D, every_option, every_path, every_score, identical, near, same
-from support.generators import ENGINES, make_inputs, takes
-from support.sweeps import every_dtype, every_engine
+from support.agreement import SCORES, D, every_path, identical, near, same
+from support.engines import PATHS, every_dtype, every_engine, taken
+from support.generators import OPTIONS, make_inputs
 
 # ---- how it was computed
 
@@ -101,25 +101,7 @@ def test_calls_from_many_threads_at_once():
     assert all(identical(one, expected) for one in got)
 
 
-@every_option
-@every_score
-def test_engines_agree(score, option):
-    inputs = make_inputs(option, 70, 80, 2, d=D)
-    one, *others = (
-        pool(*inputs[:3], SCORES[score], engine=engine, **inputs.options)
-        for engine in ENGINES
-        if takes(engine, score, option)
-    )
-    # The scores' own digits: with weights of 1e-200 they are those of log 1e-200.
-    slack = 500 * np.finfo(float).eps
-    for two in others:
-        assert np.allclose(one.output, two.output, rtol=slack, atol=slack)
-        assert np.allclose(one.logsumexp, two.logsumexp, rtol=slack, atol=slack)
-
-
-@every_engine
-@every_option
-@every_path
+@taken(PATHS, OPTIONS)
 def test_order_of_keys_does_not_matter(score, option, engine):
     query, key, value, options = make_inputs(option, 40, 90, 2, d=D)
     order = np.random.default_rng(5).permutation(90)
@@ -134,9 +116,8 @@ def test_order_of_keys_does_not_matter(score, option, engine):
     assert same(pool(query, key[order], value[order], SCORES[score], engine=engine, **turned), before)
 
 
-@every_engine
 @every_dtype
-@every_path
+@taken(PATHS, "everything")
 def test_the_batch_of_queries_does_not_matter(score, dtype, engine):
     inputs = make_inputs("everything", 70, 90, 1, d=D, dtype=dtype)
 
@@ -176,8 +157,7 @@ def layouts(array: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-@every_engine
-@every_path
+@taken(PATHS, "everything")
 @pytest.mark.parametrize("layout", ["Fortran", "strided", "reversed", "read-only", "big-endian", "list"])
 def test_layouts_are_equal_and_untouched(layout, score, engine):
     query, key, value, options = make_inputs("everything", 34, 50, 2, d=D)

@@ -7,13 +7,12 @@ import pytest
 
 from regard.pooling import functions as pooling
 from regard.pooling.functions import attention_weights, pool
-from support.agreement import SCORES, D, every_path, every_score, near, same
+from support.agreement import SCORES, D, near, same
+from support.engines import EACH, PATHS, every_dtype, taken
 from support.generators import make_inputs
-from support.sweeps import every_dtype, every_engine
 
 
-@every_engine
-@every_score
+@taken(EACH)
 def test_leave_one_out_is_literal_deletion(score, engine):
     _, key, value, _ = make_inputs("plain", 1, 37, 2, d=D)
     rows = np.arange(37)
@@ -26,8 +25,7 @@ def test_leave_one_out_is_literal_deletion(score, engine):
         )
 
 
-@every_engine
-@every_path
+@taken(PATHS)
 def test_leaving_groups_out_is_literal_deletion(score, engine):
     _, key, value, _ = make_inputs("plain", 1, 60, 1, d=D)
     groups = np.random.default_rng(3).integers(-2, 4, 60)
@@ -38,8 +36,7 @@ def test_leaving_groups_out_is_literal_deletion(score, engine):
         assert same(pooling.Pooled(left_out.output[own], left_out.logsumexp[own]), expected)
 
 
-@every_engine
-@every_path
+@taken(PATHS)
 def test_labels_survive_batches_and_any_integers(score, engine):
     """Only equality of labels counts, whatever numbers they are and in whatever batch the queries come."""
     query, key, value, options = make_inputs("exclude", 40, 60, 1, d=D)
@@ -51,9 +48,8 @@ def test_labels_survive_batches_and_any_integers(score, engine):
     assert same(half, pooling.Pooled(expected.output[20:], expected.logsumexp[20:]))
 
 
-@every_engine
 @every_dtype
-@every_score
+@taken(EACH)
 def test_weight_k_is_k_copies_and_zero_is_deletion(score, dtype, engine):
     query, key, value, _ = make_inputs("plain", 35, 40, 2, d=D, dtype=dtype)
     counts = np.random.default_rng(9).integers(0, 4, 40)
@@ -63,8 +59,7 @@ def test_weight_k_is_k_copies_and_zero_is_deletion(score, dtype, engine):
         assert same(pool(query, key, value, SCORES[score], sample_weight=weight, engine=engine), expected, dtype)
 
 
-@every_engine
-@every_score
+@taken(EACH, "mask")
 @pytest.mark.parametrize("garbage", [0.0, np.nan, np.inf, -np.inf, 1e308])
 def test_a_mask_is_deletion_whatever_it_covers(garbage, score, engine):
     query, key, value, _ = make_inputs("plain", 34, 40, 2, d=D)
@@ -80,8 +75,7 @@ def test_a_mask_is_deletion_whatever_it_covers(garbage, score, engine):
     assert near(weights[:, ~covered], attention_weights(query, key[~covered], SCORES[score], engine=engine))
 
 
-@every_engine
-@every_score
+@taken(EACH, "mask")
 def test_a_mask_row_by_row_is_deletion_row_by_row(score, engine):
     query, key, value, options = make_inputs("mask", 34, 40, 1, d=D)
     got = pool(query, key, value, SCORES[score], engine=engine, **options)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from regard.pooling.functions import attention_weights, pool
 from regard.scores import KERNELS, RADIAL, Gaussian, Nearest
-from support.agreement import SCORES, D, every_path, identical, near, same
+from support.agreement import SCORES, D, identical, near, same
+from support.engines import EACH, PATHS, every_dtype, every_engine, taken, takes
 from support.generators import OPTIONS, dyadic, make_inputs
-from support.sweeps import every_dtype, every_engine
 
 
-@every_engine
-@every_path
+@taken(PATHS, "everything")
 def test_linear_in_the_values(score, engine):
     query, key, value, options = make_inputs("everything", 34, 40, 2, d=D)
 
@@ -27,9 +26,8 @@ def test_linear_in_the_values(score, engine):
     assert np.array_equal(run(np.full(40, 0.1))[attended], np.full(attended.sum(), 0.1))
 
 
-@every_engine
 @every_dtype
-@pytest.mark.parametrize("score", [name for name in SCORES if name not in ("dot", "additive")])
+@taken([name for name in EACH if name not in ("dot", "additive")])
 def test_translation_by_exact_offsets(score, dtype, engine):
     query, key, value, _ = make_inputs("plain", 34, 40, 1, d=D, dtype=dtype)
     query, key = (dyadic(array, 8).astype(dtype) for array in (query, key))
@@ -93,12 +91,13 @@ def test_ties_are_shared_at_the_nearest(dtype, engine):
 @every_engine
 @given(
     seed=st.integers(0, 10**6),
-    name=st.sampled_from(sorted(SCORES)),
-    option=st.sampled_from(OPTIONS),
+    row=st.sampled_from([(name, option) for name in sorted(SCORES) for option in OPTIONS]),
     Q=st.integers(1, 40),
     K=st.integers(1, 40),
 )
-def test_weights_times_values_is_the_output(engine, seed, name, option, Q, K):
+def test_weights_times_values_is_the_output(engine, seed, row, Q, K):
+    name, option = row
+    assume(takes(engine, name, option))
     inputs = make_inputs(option, Q, K, 2, d=D, seed=seed)
     weights = attention_weights(inputs.query, inputs.key, SCORES[name], engine=engine, **inputs.options)
     output, logsumexp = pool(*inputs[:3], SCORES[name], engine=engine, **inputs.options)

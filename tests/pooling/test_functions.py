@@ -11,10 +11,10 @@ import regard
 from regard import engines, public
 from regard.core.problem import Problem
 from regard.pooling.functions import Pooled, attention_weights, pool
-from regard.scores import KERNELS, Additive, Boxcar, DotProduct, Gaussian, Nearest
-from support.generators import ENGINES, make_inputs, score_table
+from regard.scores import KERNELS, Additive, Boxcar, Gaussian
+from support.engines import EACH, every_engine, taken
+from support.generators import make_inputs, score_table
 
-every_engine = pytest.mark.parametrize("engine", ENGINES)
 SCORES = score_table(2)
 COMPACT = tuple(name for name, row in KERNELS.items() if row.compact)
 ADDITIVE = Additive(np.ones((2, 1)), np.ones((2, 1)), np.ones(2))
@@ -97,19 +97,19 @@ def test_one_axis_means_one_feature():
     assert np.array_equal(a.output, b.output[:, 0])
 
 
-@every_engine
-@pytest.mark.parametrize("score", [Gaussian(), Boxcar(), Nearest(), DotProduct()], ids=lambda s: type(s).__name__)
+@taken(["gaussian-scalar", "boxcar-scalar", "nearest-scalar", "dot"])
 def test_no_features_at_all_is_the_mean(score, engine):
     for queries in (3, 40):
-        output = pool(np.empty((queries, 0)), np.empty((4, 0)), [1.0, 2.0, 3.0, 6.0], score, engine=engine).output
+        output = pool(
+            np.empty((queries, 0)), np.empty((4, 0)), [1.0, 2.0, 3.0, 6.0], SCORES[score], engine=engine
+        ).output
         assert np.allclose(output, 3.0, rtol=1e-15)
 
 
 # ---- empties
 
 
-@every_engine
-@pytest.mark.parametrize("score", SCORES)
+@taken(EACH)
 def test_no_queries(score, engine):
     output, logsumexp = pool(np.empty((0, 2)), np.ones((3, 2)), np.ones((3, 4)), SCORES[score], engine=engine)
     assert output.shape == (0, 4)
@@ -117,8 +117,7 @@ def test_no_queries(score, engine):
     assert attention_weights(np.empty((0, 2)), np.ones((3, 2)), SCORES[score], engine=engine).shape == (0, 3)
 
 
-@every_engine
-@pytest.mark.parametrize("score", SCORES)
+@taken(EACH)
 def test_no_keys(score, engine):
     output, logsumexp = pool(np.ones((3, 2)), np.empty((0, 2)), np.empty((0, 4)), SCORES[score], engine=engine)
     assert np.array_equal(output, np.zeros((3, 4)))
@@ -128,9 +127,8 @@ def test_no_keys(score, engine):
     assert both.output.shape == both.logsumexp.shape == (0,)
 
 
-@every_engine
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("score", SCORES)
+@taken(EACH, "mask")
 def test_rows_nobody_may_attend_to(score, dtype, engine):
     inputs = make_inputs("plain", 40, 6, 2, d=2, dtype=dtype)
     nobody = np.zeros((40, 6), bool)
@@ -213,8 +211,7 @@ def test_half_precision_keeps_large_scores_finite(engine):
 # ---- the weights
 
 
-@every_engine
-@pytest.mark.parametrize("score", SCORES)
+@taken(EACH, "everything")
 def test_weights_are_a_distribution_and_make_the_output(score, engine):
     inputs = make_inputs("everything", 40, 50, 3, d=2)
     weights = attention_weights(*inputs[:2], SCORES[score], engine=engine, **inputs.options)

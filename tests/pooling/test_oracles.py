@@ -14,9 +14,8 @@ from torch.nn import functional as F
 from regard.data import notes
 from regard.pooling.functions import attention_weights, pool
 from regard.scores import Additive, Boxcar, DotProduct, Gaussian, Laplace, Nearest
-from support.generators import ENGINES, make_inputs
-
-every_engine = pytest.mark.parametrize("engine", ENGINES)
+from support.engines import engines_for, every_engine, taken
+from support.generators import make_inputs
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -38,7 +37,7 @@ def attend_with_torch(query, key, value, mask=None, scale=None):
 # ---- torch
 
 
-@every_engine
+@engines_for(DotProduct(), option="mask")
 @pytest.mark.parametrize("option", ["plain", "mask", "additive"])
 def test_dot_product_is_torch_attention(option, engine):
     query, key, value, options = make_inputs(option, 40, 60, 3, d=5)
@@ -48,10 +47,9 @@ def test_dot_product_is_torch_attention(option, engine):
     assert np.allclose(pool(query, key, value, DotProduct(), engine=engine, **options).output, expected, rtol=1e-12)
 
 
-@every_engine
 @pytest.mark.parametrize("w", [0.7, np.array([0.5, 1.5, 0.0])])
-@pytest.mark.parametrize("option", ["plain", "mask", "weights"])
-def test_gaussian_is_torch_attention_on_augmented_features(option, w, engine):
+@taken(["gaussian-scalar"], ["plain", "mask", "weights"])
+def test_gaussian_is_torch_attention_on_augmented_features(score, option, w, engine):
     """−½‖q − k‖² = q·k − ½‖k‖² + const: one more feature makes a kernel regression of any attention."""
     query, key, value, options = make_inputs(option, 40, 60, 2, d=3)
     q, k = query * w, key * w
@@ -93,7 +91,7 @@ def test_the_notes_learned_width(engine):
     assert np.allclose(got, expected.numpy(), rtol=1e-12)
 
 
-@every_engine
+@engines_for(Additive(np.ones((2, 1)), np.ones((2, 1)), np.ones(2)))
 def test_additive_attention_as_torch_layers(engine):
     torch.manual_seed(0)
     W_q, W_k, w_v = (torch.nn.Linear(*sizes, bias=False, dtype=torch.float64) for sizes in ((3, 8), (4, 8), (8, 1)))
@@ -106,7 +104,7 @@ def test_additive_attention_as_torch_layers(engine):
     assert np.allclose(pool(query, key, value, score, engine=engine).output, expected.numpy(), rtol=1e-12)
 
 
-@every_engine
+@engines_for(DotProduct())
 def test_single_precision_is_no_worse_than_torch(engine):
     query, key, value, _ = make_inputs("plain", 200, 300, 1, d=5, dtype=np.float32)
     truth = attend_with_torch(query, key, value)
@@ -157,7 +155,7 @@ def test_logsumexp_is_a_density_estimate_of_scipy(engine):
     assert np.allclose(np.exp(heights) / (80 * width * np.sqrt(2.0 * np.pi)), density, rtol=1e-12)
 
 
-@every_engine
+@engines_for(DotProduct(), option="additive")
 def test_softmax_and_logsumexp_of_scipy(engine):
     query, key, value, options = make_inputs("additive", 40, 60, 2, d=3)
     options["mask"][0] = 0.0

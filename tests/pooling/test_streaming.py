@@ -14,9 +14,9 @@ from regard import Batch, batches_of, pool, pool_batches, pool_queries
 from regard.pooling import folds
 from regard.pooling.functions import Pooled
 from regard.scores import RADIAL, Additive, DotProduct, Gaussian, Laplace, Nearest, Score
+from support.engines import every_dtype
 from support.generators import dyadic, make_inputs
 from support.streams import close
-from support.sweeps import every_dtype
 
 RNG = np.random.default_rng(7)
 SCORES: dict[str, Score] = {

@@ -8,25 +8,12 @@ import numpy as np
 import pytest
 
 from regard.pooling import functions as pooling
-from support.generators import OPTIONS, score_table
+from support.engines import PATHS
+from support.generators import score_table
 
 D = 3
 SCORES = score_table(D)
-# One of each path through the engines.
-PATHS = [
-    "gaussian-scalar",
-    "gaussian-feature",
-    "gaussian-matrix",
-    "laplace-scalar",
-    "tricube-scalar",
-    "nearest-feature",
-    "dot",
-    "additive",
-]
-
-every_score = pytest.mark.parametrize("score", SCORES)
 every_path = pytest.mark.parametrize("score", PATHS)
-every_option = pytest.mark.parametrize("option", OPTIONS)
 
 
 def near(a: Any, b: Any, dtype: Any = np.float64) -> bool:

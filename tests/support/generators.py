@@ -11,16 +11,11 @@ from regard.scores import RADIAL, Additive, DotProduct, Gaussian, Laplace, Neare
 
 Array = NDArray[Any]
 
-ENGINES = ("reference", "tiled", "pruned")
 DTYPES = (np.float32, np.float64)
 OPTIONS = ("plain", "mask", "additive", "weights", "tiny weights", "exclude", "everything")
+# The first queries are keys, and leave themselves out.
+OWN_ROWS = "own rows"
 W_KINDS = ("scalar", "feature", "matrix")
-MASKED = ("mask", "additive", "everything")
-
-
-def takes(engine: str, score: str, option: str) -> bool:
-    """Whether an engine takes a row of ``score_table`` with this option: ``pruned`` is for radial scores, unmasked."""
-    return engine != "pruned" or not (score in ("dot", "additive") or option in MASKED)
 
 
 def dyadic(array: Array, steps: int = 64) -> Array:
@@ -81,6 +76,10 @@ def make_inputs(option: str, Q: int, K: int, P: int, d: int = 3, dtype: Any = np
         options["sample_weight"] = (rng.random(K) + 0.25) * 1e-200
     if option in ("exclude", "everything"):
         options["exclude"] = rng.integers(0, 6, Q), rng.integers(0, 6, K)
+    if option == OWN_ROWS:
+        own = min(Q, K)
+        query[:own] = key[:own]
+        options["exclude"] = np.r_[np.arange(own), -1 - np.arange(Q - own)], np.arange(K)
     return Inputs(query.astype(dtype), key.astype(dtype), value.astype(dtype), options)
 
 
