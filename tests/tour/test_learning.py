@@ -10,7 +10,7 @@ import pytest
 from regard.data import houses, notes, notes_truth
 from regard.tour.station import Visit
 from regard.tour.stations import STATIONS, growth, scoring
-from regard.tour.stations.shapes import rippled
+from regard.tour.stations.shape_of_w import rippled
 from support.story import NAMES, attention, error, left_out
 
 # One worker runs the tour once per language and all these tests read it.
@@ -25,7 +25,7 @@ def answers(tours):
 
 
 def _told(name, data, seed=0):
-    return STATIONS[NAMES.index(name)].tell(Visit(data, seed, "en"))
+    return STATIONS[NAMES.index(name)].compute(Visit(data, seed, "en"))
 
 
 def _squares(data, w):

@@ -9,7 +9,7 @@ import matplotlib
 import pytest
 
 from regard.tour import guide, pictures, run
-from regard.tour.station import Told, Visit
+from regard.tour.station import Findings, Visit
 from regard.tour.stations import STATIONS
 
 # One worker runs the tour once per language and all these tests read it.
@@ -24,10 +24,10 @@ def test_progress_is_told_before_each_station(tmp_path, monkeypatch):
 
 
 def test_a_failing_station_leaves_nothing_behind(tmp_path, monkeypatch):
-    def tell(visit: Visit) -> Told:
+    def compute(visit: Visit) -> Findings:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(guide, "STATIONS", (STATIONS[1], replace(STATIONS[2], tell=tell)))
+    monkeypatch.setattr(guide, "STATIONS", (STATIONS[1], replace(STATIONS[2], compute=compute)))
     before = dict(matplotlib.rcParams)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "tour")

@@ -32,7 +32,7 @@ def test_rows_are_the_stations(tours):
     for lang, tour in tours.items():
         assert isinstance(tour, TourResult)
         assert [(r.station, r.question) for r in tour.rows] == [
-            (s.title.said(lang), s.question.said(lang)) for s in STATIONS
+            (s.texts["title"].said(lang), s.texts["question"].said(lang)) for s in STATIONS
         ]
     assert tours["en"].columns == ("Station", "Question", "Answer")
 
@@ -76,7 +76,7 @@ def test_soft_attention_says_so_when_hard_attention_is_nearer():
     data = notes(seed=1)
     soft = error(attention(data.x_test, data.x_train) @ data.y_train, data.y_truth)
     assert soft > error(_nearest(data, data.x_test), data.y_truth), "choose another seed for this test"
-    told = STATIONS[NAMES.index("soft")].tell(Visit(data, 1, "en"))
+    told = STATIONS[NAMES.index("soft")].compute(Visit(data, 1, "en"))
     assert "Hard attention is nearer still" in told.answer.en
     assert "硬注意力还要更近一些" in told.answer.zh
 
@@ -87,7 +87,7 @@ def test_kernel_widths(answers, data):
 
 
 def test_kernel_curves_are_gaussian(data):
-    figure = STATIONS[NAMES.index("kernel")].tell(Visit(data, 0, "en")).drawings[0].figure
+    figure = STATIONS[NAMES.index("kernel")].compute(Visit(data, 0, "en")).drawings[0].figure
     for line, w in zip(figure.axes[0].lines, (0.5, 1.0, 2.0, 4.0), strict=True):
         u = line.get_xdata()
         np.testing.assert_allclose(line.get_ydata(), np.exp(-((w * u) ** 2) / 2) / np.sqrt(2 * np.pi), rtol=1e-12)
@@ -113,7 +113,7 @@ def test_heatmap_ranks(answers, data):
 
 
 def test_heatmap_panels_hold_the_same_weights(data):
-    figure = STATIONS[NAMES.index("heatmap")].tell(Visit(data, 0, "en")).drawings[0].figure
+    figure = STATIONS[NAMES.index("heatmap")].compute(Visit(data, 0, "en")).drawings[0].figure
     tidy, mixed = (ax.images[0] for ax in figure.axes[:2])
     np.testing.assert_allclose(tidy.get_array(), attention(data.x_test, data.x_train), rtol=1e-12)
     np.testing.assert_allclose(np.sort(tidy.get_array(), axis=None), np.sort(mixed.get_array(), axis=None), rtol=1e-12)

@@ -1,12 +1,12 @@
-"""The tour: the notes' story told on the notes' data, in figures, numbers and one page.
+"""The tour: the notes' story on the notes' data, in figures, numbers and one page.
 
-``run`` walks the stations in the order of ``stations.STATIONS`` and writes the page; see ``station.py`` for
+``run`` runs the stations in the order of ``stations.STATIONS`` and writes the page; see ``station.py`` for
 what a station is and how to add one.
 """
 
 from __future__ import annotations
 
-import regard.plot  # noqa: F401  says what to install where matplotlib is missing
+import regard.plot  # noqa: F401  raises an error that says what to install if matplotlib is missing
 from regard.tour.guide import Row, TourResult, run
 
 __all__ = ["Row", "TourResult", "run"]

@@ -1,4 +1,4 @@
-"""The guide: walks the stations, then writes the figures and the page."""
+"""Runs the stations in their order, then writes the figures and the page."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from regard.data import notes
-from regard.data.text import LANGUAGES, Text
+from regard.data.text import LANGUAGES
 from regard.plot.printing import lettered, saved
-from regard.tour.page import Stop, page
 from regard.tour.station import Visit
 from regard.tour.stations import STATIONS
-
-COLUMNS = (Text("Station", "站点"), Text("Question", "问题"), Text("Answer", "答案"))
+from regard.tour.texts import read_texts
+from regard.tour.tour_page import Stop, page
 
 
 class Row(NamedTuple):
@@ -69,24 +68,26 @@ def run(
         visit = Visit(notes(seed=seed), seed, lang)
         for number, station in enumerate(STATIONS, 1):
             if progress is not None:
-                progress(number, len(STATIONS), station.title.said(lang))
-            told = station.tell(visit)
+                progress(number, len(STATIONS), station.texts["title"].said(lang))
+            findings = station.compute(visit)
             pictures = []
-            for drawing in told.drawings:
+            for drawing in findings.drawings:
                 name = f"{number:02d}-{drawing.name}"
                 pictures.append(saved(drawing.figure, "svg"))
                 # Laid out once for both files.
                 drawing.figure.set_layout_engine("none")
                 files[Path("figures", f"{name}.png")] = saved(drawing.figure, "png")
                 files[Path("figures", f"{name}.svg")] = pictures[-1]
-            stops.append(Stop(station, number, told, tuple(pictures)))
+            stops.append(Stop(station, number, findings, tuple(pictures)))
     html = page(stops, lang, seed)
     (out / "figures").mkdir(parents=True, exist_ok=True)
     for path, content in files.items():
         (out / path).write_bytes(content)
     (out / "index.html").write_text(html, encoding="utf-8")
-    rows = tuple(
-        Row(s.station.title.said(lang), s.station.question.said(lang), s.told.answer.said(lang)) for s in stops
-    )
-    headings = (COLUMNS[0].said(lang), COLUMNS[1].said(lang), COLUMNS[2].said(lang))
-    return TourResult(out / "index.html", tuple(out / path for path in files), headings, rows)
+    rows = []
+    for station, _, findings, _ in stops:
+        title, question = (station.texts[name].said(lang) for name in ("title", "question"))
+        rows.append(Row(title, question, findings.answer.said(lang)))
+    words = read_texts("tour_page")
+    headings = words["station"].said(lang), words["question"].said(lang), words["answer"].said(lang)
+    return TourResult(out / "index.html", tuple(out / path for path in files), headings, tuple(rows))

@@ -1,4 +1,4 @@
-"""Pictures of the README and the pages beside it: ``python -m regard.tour.pictures docs/images`` draws them again."""
+"""Pictures of the README and the documentation: ``python -m regard.tour.pictures docs/images`` draws them again."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def draw(out: Path) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     paths = []
     with lettered():
-        visit = Visit(notes(), seed=0, lettering="en")
+        visit = Visit(notes(), seed=0, lang="en")
         for name, figure in (
             ("hero", hero()),
-            ("query-key-value", cues.tell(visit).drawings[0].figure),
-            ("more-data", moredata.tell(visit).drawings[0].figure),
+            ("query-key-value", cues.STATION.compute(visit).drawings[0].figure),
+            ("more-data", moredata.STATION.compute(visit).drawings[0].figure),
             ("uncertainty", uncertainty()),
         ):
             path = out / f"{name}.png"

@@ -1,20 +1,22 @@
-"""What a station of the tour is: a question, a picture, an answer with a number.
+"""What a station of the tour is: a question, a figure, an answer with a number.
 
-A new station is one file in ``stations/`` that ends in ``STATION = Station(…)`` and one line in
-``stations/__init__.py``. Its mathematics is called from the library; the station only tells the story.
+A new station is three things in ``stations/``: a Markdown file with its texts (see ``texts.py``), a Python file that
+computes its numbers and draws its figures and ends in ``STATION = Station(…)``, and a line in ``__init__.py``. Its
+mathematics is called from the library.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
 from regard.data import NotesData
 from regard.data.text import Text
+from regard.tour.texts import fill, read_texts
 
 
 @dataclass(frozen=True)
@@ -23,16 +25,17 @@ class Visit:
 
     data: NotesData
     seed: int
-    lettering: str
+    lang: str
 
-    def label(self, en: str, zh: str) -> str:
-        """Words for a figure, in its language."""
-        return Text(en, zh).said(self.lettering)
+    def label(self, text: Text, **values: Any) -> str:
+        """Words for a figure in its language, with the values that they name."""
+        return fill(text, **values).said(self.lang)
 
     @property
     def lines(self) -> tuple[str, str, str]:
         """Names of truth, prediction and training data, as the stations' regression figures call them."""
-        return self.label("Truth", "真实函数"), self.label("Pred", "预测"), self.label("Training", "训练样本")
+        shared = read_texts("tour_page")
+        return self.label(shared["truth"]), self.label(shared["prediction"]), self.label(shared["training"])
 
 
 class Drawing(NamedTuple):
@@ -41,10 +44,9 @@ class Drawing(NamedTuple):
     name: str  # of its files
     figure: Figure
     caption: Text  # plain text
-    wide: bool = False  # has panels side by side, so a phone should scroll rather than shrink it
 
 
-class Told(NamedTuple):
+class Findings(NamedTuple):
     """What a station found out."""
 
     drawings: tuple[Drawing, ...]
@@ -52,34 +54,48 @@ class Told(NamedTuple):
     answer: Text  # one or two plain sentences with the number in them
 
 
-def needs_torch(tell: Callable[[Visit], Told]) -> Callable[[Visit], Told]:
-    """A station that learns with torch; it says so where there is none."""
+def findings(texts: Mapping[str, Text], figures: Mapping[str, Figure], **values: Any) -> Findings:
+    """A station's captions, number and answer with the values that they name, beside its figures by name."""
+    return Findings(
+        tuple(Drawing(name, figure, fill(texts[f"caption.{name}"], **values)) for name, figure in figures.items()),
+        fill(texts["number"], **values).en,
+        fill(texts["answer"], **values),
+    )
 
-    @wraps(tell)
-    def told(visit: Visit) -> Told:
+
+def needs_torch(compute: Callable[[Visit], Findings]) -> Callable[[Visit], Findings]:
+    """Let a station that learns with torch answer that torch is missing, if it is."""
+
+    @wraps(compute)
+    def checked(visit: Visit) -> Findings:
         try:
-            return tell(visit)
+            return compute(visit)
         except ModuleNotFoundError as missing:
             if missing.name != "torch":
                 raise
-        answer = Text(
-            "This stop learns with torch, which is not installed here. pip install 'regard[nn]' brings it; then walk "
-            "the tour again.",
-            "这一站要用 torch 来学习，而这里没有安装。运行 pip install 'regard[nn]' 之后再走一遍导览。",
-        )
-        return Told((), "—", answer)
+        return Findings((), "—", read_texts("tour_page")["needs_torch"])
 
-    return told
+    return checked
 
 
 @dataclass(frozen=True)
 class Station:
-    """One stop of the tour. ``story`` and ``formula`` are HTML; all other text is plain."""
+    """One stop of the tour.
 
-    name: str  # short, for addresses and files
-    title: Text
-    question: Text
-    story: Text
-    formula: tuple[str, ...]  # parts that each stay on one line
-    code: str  # how to do it yourself; runs as it stands once the notes' arrays are there
-    tell: Callable[[Visit], Told]
+    Parameters
+    ----------
+    name : short, for addresses and files
+    texts : by name. ``title``, ``question``, ``number``, ``answer``, captions and the figures' labels are plain text;
+        ``story`` (in paragraphs) and ``formula`` (one part to a line, which is not broken) are HTML; ``code`` says how
+        to do it yourself and runs as it stands once the notes' arrays are there
+    compute : the figures and numbers
+    """
+
+    name: str
+    texts: Mapping[str, Text]
+    compute: Callable[[Visit], Findings]
+
+    @property
+    def code(self) -> str:
+        """The code without the fence around it."""
+        return self.texts["code"].en.removeprefix("```python\n").removesuffix("\n```")

@@ -1,4 +1,4 @@
-"""The stations, in the order they are visited. Adding one: a file here, and a line in this list."""
+"""The stations, in the order of the tour. Each is a Python file here and a Markdown file of the same name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from regard.tour.station import Station
 ORDER = (
     "cues",
     "average",
-    "hard",
+    "nearest_key",
     "soft",
     "kernel",
     "heatmap",
@@ -18,12 +18,12 @@ ORDER = (
     "moredata",
     "learned",
     "sharper",
-    "diagnosis",
+    "needle_or_river",
     "edges",
     "growth",
-    "shapes",
+    "shape_of_w",
     "scoring",
     "homes",
-    "seq2seq",
+    "date_translation",
 )
 STATIONS: tuple[Station, ...] = tuple(import_module(f"{__name__}.{name}").STATION for name in ORDER)

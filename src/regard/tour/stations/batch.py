@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from regard import attention_weights, pool
 from regard.core.scores import Gaussian
-from regard.data.text import Text
 from regard.plot import style
-from regard.tour.numbers import scientific
-from regard.tour.station import Drawing, Station, Told, Visit
+from regard.tour.station import Findings, Station, Visit, findings
+from regard.tour.texts import read_texts
+
+TEXTS = read_texts("stations/batch")
 
 
-def tell(visit: Visit) -> Told:
+def compute(visit: Visit) -> Findings:
     values = np.arange(20.0).reshape(2, 10)
     position = np.arange(10.0)
     weights = np.repeat(attention_weights([0.0], position, Gaussian(w=0.0)), 2, axis=0)  # (2, 10), all 0.1
@@ -33,21 +34,8 @@ def tell(visit: Visit) -> Told:
 
     figure = style.picture(6.4, 3.3)
     _draw(figure.subplots(), visit, weights, values, product)
-    caption = Text(
-        "Two weighted averages at once: each row of weights meets its own row of values, and one number comes out.",
-        "同时做两个加权平均：每一行权重对上自己的一行值，各得一个数。",
-    )
     first, second = product[:, 0, 0]
-    return Told(
-        (Drawing("batch", figure, caption),),
-        f"{first:g} · {second:g}",
-        Text(
-            f"A weighted average for each pair of matrices: {first:g} and {second:g} here. On the notes’ 50 queries, "
-            f"batch multiplication and pool() differ by at most {scientific(gap)}.",
-            f"每一对矩阵各得一个加权平均：这里是 {first:g} 和 {second:g}。"
-            f"在笔记的 50 个查询上，批量矩阵乘法与 pool() 最多相差 {scientific(gap)}。",
-        ),
-    )
+    return findings(TEXTS, {"batch": figure}, first=first, second=second, gap=gap)
 
 
 def _draw(ax: Axes, visit: Visit, weights: NDArray[Any], values: NDArray[Any], product: NDArray[Any]) -> None:
@@ -62,7 +50,7 @@ def _draw(ax: Axes, visit: Visit, weights: NDArray[Any], values: NDArray[Any], p
         color=style.INK,
         weight="bold",
     )
-    words = (visit.label("weights", "权重"), visit.label("values", "值"))
+    words = (visit.label(TEXTS["weights"]), visit.label(TEXTS["values"]))
     for item in range(2):
         top = 4.4 - 3.2 * item
         for row, (numbers, colour, name) in enumerate(
@@ -82,24 +70,4 @@ def _cell(ax: Axes, x: float, y: float, words: str, colour: str, width: float = 
     ax.text(x + width / 2, y + 0.48, words, ha="center", va="center", size=size, color=style.INK)
 
 
-STATION = Station(
-    name="batch",
-    title=Text("Batch matrix multiplication", "批量矩阵乘法"),
-    question=Text("What does multiplying two batches of matrices compute?", "两批矩阵相乘，算的是什么？"),
-    story=Text(
-        """<p>Given <i>n</i> matrices of size <i>a</i> × <i>b</i> and <i>n</i> of size <i>b</i> × <i>c</i>, batch
-        multiplication gives <i>n</i> products of size <i>a</i> × <i>c</i>. Put one query’s weights in a row and its
-        values in a column, and the product is their weighted average. Ten weights of 0.1 against 0, 1, …, 9 and
-        10, 11, …, 19 give two plain means.</p>""",
-        """<p>给定 <i>n</i> 个 <i>a</i> × <i>b</i> 的矩阵和 <i>n</i> 个 <i>b</i> × <i>c</i> 的矩阵，批量矩阵乘法得到
-        <i>n</i> 个 <i>a</i> × <i>c</i> 的矩阵。把一个查询的权重排成一行，值排成一列，乘积就是加权平均。十个 0.1 的权重
-        分别乘 0、1、…、9 和 10、11、…、19，得到的就是两个普通的平均值。</p>""",
-    ),
-    formula=("(<i>n</i>, <i>a</i>, <i>b</i>) · (<i>n</i>, <i>b</i>, <i>c</i>) → (<i>n</i>, <i>a</i>, <i>c</i>)",),
-    code="""import numpy as np
-
-weights = np.full((2, 10), 0.1)
-values = np.arange(20.0).reshape(2, 10)
-weights[:, None, :] @ values[:, :, None]  # 4.5 and 14.5""",
-    tell=tell,
-)
+STATION = Station("batch", TEXTS, compute)

@@ -11,7 +11,7 @@ import pytest
 from regard.data import notes
 from regard.seq2seq import date_model
 from regard.tour.station import Visit
-from regard.tour.stations import seq2seq
+from regard.tour.stations import date_translation
 from support.story import CJK, NAMES
 
 # One worker runs the tour once per language and all these tests read it.
@@ -40,14 +40,14 @@ def test_its_numbers(answer):
     assert f"A digit looks at {looked[0]} characters, a dash, which comes from nowhere, at {looked[1]} (" in answer
 
 
-@pytest.mark.parametrize("lettering", ["en", "zh"])
-def test_its_alignments_are_those_of_the_model(lettering):
-    told = seq2seq.tell(Visit(notes(), 0, lettering))
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_its_alignments_are_those_of_the_model(lang):
+    told = date_translation.STATION.compute(Visit(notes(), 0, lang))
     assert [drawing.name for drawing in told.drawings] == ["seq2seq"]
     panels = told.drawings[0].figure.axes[:4]
     dates = ["".join(label.get_text() for label in ax.get_xticklabels()).replace("␣", " ") for ax in panels]
     assert len(dates) == len(set(dates)) == 4
-    assert bool(CJK.search("".join(dates))) == (lettering == "zh")
+    assert bool(CJK.search("".join(dates))) == (lang == "zh")
     for ax, one in zip(panels, date_model.learn_dates(0).translator.translate(dates), strict=True):
         np.testing.assert_array_equal(ax.images[0].get_array(), one.weights)
         assert [label.get_text() for label in ax.get_yticklabels()] == list(one.tokens)
@@ -59,7 +59,7 @@ def test_the_sizes_in_the_story_are_those_of_the_model():
     from regard.data import DATE_FORMATS, DATE_LANGUAGES
 
     assert (len(DATE_LANGUAGES), len(DATE_FORMATS)) == (5, 26)
-    for story in (seq2seq.STATION.story.en, seq2seq.STATION.story.zh):
+    for story in (date_translation.TEXTS["story"].en, date_translation.TEXTS["story"].zh):
         assert str(date_model.ARCHITECTURE.hidden_size) in re.findall(r"\d+", story)
 
 
@@ -72,7 +72,7 @@ def test_without_torch_it_says_so(monkeypatch):
         return real(name, *rest, **named)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    told = seq2seq.tell(Visit(notes(), 0, "en"))
+    told = date_translation.STATION.compute(Visit(notes(), 0, "en"))
     assert told.drawings == ()
     assert "torch, which is not installed here. pip install 'regard[nn]'" in told.answer.en
     assert "没有安装" in told.answer.zh
