@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
 
@@ -16,14 +17,13 @@ from regard.play.training import MOST_POINTS, W_RANGE
 
 FILES = page()
 SCRIPTS = {address: file.content.decode() for address, file in FILES.items() if address.endswith(".js")}
-OWN = {address: text for address, text in SCRIPTS.items() if not address.startswith("/words/")}
 # Bytes loaded when the page opens, and of all its scripts; lines of one.
 MOST_CODE, MOST_SCRIPTS, LONGEST = 60_000, 66_000, 300
 
 
 @cache
 def words(lang: str) -> dict[str, str]:
-    return dict(re.findall(r'^  (\w+): "(.*)",$', SCRIPTS[f"/words/{lang}.js"], re.M))
+    return json.loads(FILES[f"/words/{lang}.json"].content)
 
 
 # Loaded when asked for.
@@ -33,9 +33,9 @@ LATER = {"/table.js", "/share.js", "/looks.js", "/dates.js", "/dates.css"}
 def test_the_code_is_small_and_split_by_concern():
     """All scripts together, and all that is loaded when the page opens: scripts, markup and style."""
     sizes = {address: len(file.content) for address, file in FILES.items() if not address.startswith("/words/")}
-    assert sum(sizes[address] for address in OWN) < MOST_SCRIPTS
+    assert sum(sizes[address] for address in SCRIPTS) < MOST_SCRIPTS
     assert sum(sizes[address] for address in sizes.keys() - LATER) < MOST_CODE
-    for address, text in OWN.items():
+    for address, text in SCRIPTS.items():
         assert text.count("\n") < LONGEST, address
         assert text.startswith("// "), address
 
@@ -62,7 +62,7 @@ def test_imports_lead_to_files_of_the_page():
 def test_both_languages_say_everything_and_nothing_else():
     assert list(words("en")) == list(words("zh"))
     asked = set(re.findall(r'data-(?:word|label)="(\w+)"', FILES["/"].content.decode()))
-    code = "\n".join(OWN.values())
+    code = "\n".join(SCRIPTS.values())
     asked |= {
         word for call in re.findall(r"\b(?:say|tell|finish)\(([^;]*)", code) for word in re.findall(r'"(\w+)"', call)
     }
@@ -83,7 +83,7 @@ def test_both_languages_fill_in_the_same(name):
 
 
 def test_limits_of_the_page_are_those_of_the_server():
-    state, table = OWN["/state.js"], OWN["/table.js"]
+    state, table = SCRIPTS["/state.js"], SCRIPTS["/table.js"]
     assert f"MOST_POINTS = {MOST_POINTS}" in state
     assert f'maxlength="{LONGEST_DATE}"' in FILES["/"].content.decode()
     assert f"MOST_BYTES = {MOST_BYTES / 1e6:g}e6" in table
@@ -99,5 +99,5 @@ def test_colours_are_the_houses():
     css = FILES["/style.css"].content.decode()
     for colour in (style.BLUE, style.VERMILION, style.INK):
         assert colour in css
-    heat = OWN["/heatmap.js"]
+    heat = SCRIPTS["/heatmap.js"]
     assert '"ffffff", "dcebf6", "9ccbe6", "3f95c9", "0b5c9b", "08264d"' in heat

@@ -1,9 +1,8 @@
 // The two languages: texts in the page are named by data-word and data-label, all others asked for by name.
 
 import { onChange, state } from "./state.js";
-import en from "./words/en.js";
-import zh from "./words/zh.js";
 
+const [en, zh] = await Promise.all(["en", "zh"].map(async (lang) => (await fetch(`/words/${lang}.json`)).json()));
 const words = { en, zh };
 
 /** A text in the language of the page; {name} is filled in. */
