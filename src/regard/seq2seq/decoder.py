@@ -131,8 +131,9 @@ class AttentionDecoder(nn.Module):
         """What there is to look back at, made ready for every step to come."""
         if self.score is None:
             # It may look at the last token only; what it sees there is fixed, and in the state from the start.
-            next_open = F.pad(encoded.mask[:, 1:], (0, 1), value=-torch.inf) == 0.0
-            return Memory(encoded.mask, encoded.states, encoded.mask.masked_fill(next_open, -torch.inf))
+            place = torch.arange(encoded.mask.shape[1], device=encoded.mask.device)
+            before = place < encoded.lengths.to(place.device)[:, None] - 1
+            return Memory(encoded.mask, encoded.states, encoded.mask.masked_fill(before, -torch.inf))
         return Memory(*widened(self.score.keep(encoded.states), encoded.states, encoded.mask))
 
     def start(self, encoded: Encoded) -> State:

@@ -86,6 +86,9 @@ class Encoder(nn.Module):
             states, last = self.recurrent(packed)
             states, _ = pad_packed_sequence(states, batch_first=True, total_length=source.shape[1])
             last = last[0] if isinstance(last, tuple) else last
+        return Encoded(states, lengths, mask, *self.joined(last))
+
+    def joined(self, last: Tensor) -> tuple[Tensor, Tensor]:
+        """``last`` and ``ends`` of ``Encoded``, from the last states (layers·directions, B, hidden_size)."""
         both = last.view(-1, self.directions, *last.shape[1:]).transpose(1, 2).flatten(2)  # (layers, B, memory_size)
-        last = both if self.bridge is None else torch.tanh(self.bridge(both))
-        return Encoded(states, lengths, mask, last, both[-1])
+        return both if self.bridge is None else torch.tanh(self.bridge(both)), both[-1]

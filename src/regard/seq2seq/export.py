@@ -1,181 +1,138 @@
-"""A greedy model in a file of its own: TorchScript that runs without this package, and without Python.
+"""Exporting a model: a ``torch.export`` program in one file that translates greedily and runs without this package.
 
-    program = torch.jit.load(path)
-    tokens, lengths, weights = program(source, lengths)
+    program = torch.export.load(path).module()
+    tokens, counts, weights = program(source, lengths)
 
-``source`` (B, S) holds ids and ``lengths`` (B,) how many of each row to read, as in ``Encoder``. ``tokens`` (B, T) are
-the ids said, the end included, and 0 behind it; ``lengths`` (B,) how many they are; ``weights`` (B, T, S) where each
-step looked. Vocabularies are not in it.
+``source`` (B, S) holds token ids and ``lengths`` (B,) the number of tokens in each row, as in ``Encoder``. ``tokens``
+(B, T) are the predicted ids including the end token, 0 behind it, where T is the largest length that ``ends`` allows
+for S tokens; ``counts`` (B,) is the number of predicted ids; ``weights`` (B, T, S) are the attention weights of each
+step. The vocabularies are not part of the program.
 """
 
-import io
-import warnings
-from math import sqrt
+from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.data.files import PathLike, atomic_write
-from regard.nn import AdditiveScore, BilinearScore, DotProductScore, GaussianScore
-from regard.seq2seq.decoder import Score
-from regard.seq2seq.model import ProjectedKeys, Seq2Seq
+from regard.seq2seq.decoder import State
+from regard.seq2seq.encoder import Encoded, Encoder
+from regard.seq2seq.model import Seq2Seq
+from regard.seq2seq.recurrence import gru_cell, lstm_cell
 from regard.seq2seq.speaking import Ends
-from regard.seq2seq.vocabulary import BOS, EOS
+from regard.seq2seq.vocabulary import BOS, EOS, PAD
 
 
-class ExportError(ValueError):
-    """A model that cannot be exported, or a place where it cannot go."""
+class Seq2SeqExportError(ValueError):
+    """A file that an exported model cannot be written to."""
 
 
 def export_torchscript(model: Seq2Seq, path: PathLike, *, ends: Ends | None = None, force: bool = False) -> None:
-    """Write the model as a TorchScript program that translates greedily.
+    """Write the model as a ``torch.export`` program (.pt2) that translates greedily.
+
+    The function has kept the name of the format that it used to write, TorchScript, which torch has deprecated.
 
     Parameters
     ----------
-    model : in any mode, on any device; the program is on the same, and says what ``greedy`` says.
-    path : the file; one that exists is refused unless ``force``. If writing fails, what was there stays.
-    ends : the tokens that begin and end a sentence, and how long one may become.
+    model : in any mode, on any device; the program runs on the same device and predicts what ``greedy`` predicts.
+    path : the file to write. An existing file is refused unless ``force``; if writing fails, it is left unchanged.
+    ends : the begin and end tokens, and the largest length of a translation.
 
-    Raises ExportError.
+    Needs ``torch.while_loop``; tested with torch 2.13. Raises Seq2SeqExportError if the file cannot be written.
     """
-    program = Greedy(model, ends or Ends(BOS, EOS)).eval()
-    written = io.BytesIO()
-    with warnings.catch_warnings():
-        # PyTorch advises torch.export instead, which has no loop of unknown length that runs without Python.
-        warnings.filterwarnings("ignore", r"`torch\.jit\.", DeprecationWarning)
-        torch.jit.save(torch.jit.script(program), written)  # type: ignore[no-untyped-call]
-    with atomic_write(path, force=force, error=ExportError) as file:
-        file.write(written.getbuffer())
+    device = next(model.parameters()).device
+    example = torch.full((2, 3), EOS, device=device), torch.tensor([3, 2], device=device)
+    batch, tokens = torch.export.Dim("batch"), torch.export.Dim("tokens")
+    training = model.training
+    with atomic_write(path, force=force, error=Seq2SeqExportError) as file, torch.no_grad():
+        try:
+            program = GreedySearch(model, ends or Ends(BOS, EOS)).eval()
+            exported = torch.export.export(program, example, dynamic_shapes=({0: batch, 1: tokens}, {0: batch}))
+        finally:
+            model.train(training)
+        torch.export.save(exported, file)
 
 
-class Scored(nn.Module):
-    """The scores of a model in one form: kept = keys·Kᵀ, asked = query·Qᵀ, and one of three ways to compare them.
-
-    tanh: v·tanh(asked + kept); product: asked·kept; distance: −½‖asked − kept‖².
-    """
-
-    __constants__ = ("way",)
-    K: Tensor  # (a, key_size)
-    Q: Tensor  # (a, query_size)
-    v: Tensor  # (a,)
-
-    def __init__(self, score: Score, query_size: int, key_size: int) -> None:
-        super().__init__()
-        keys = score.W_k.weight if isinstance(score, ProjectedKeys) else torch.eye(key_size)
-        score = score.score if isinstance(score, ProjectedKeys) else score
-        queries, self.way, v = torch.eye(query_size), "product", torch.zeros(0)
-        if isinstance(score, AdditiveScore):
-            keys, queries, self.way, v = score.W_k.weight, score.W_q.weight, "tanh", score.w_v.weight[0]
-        elif isinstance(score, BilinearScore):
-            keys = score.W
-        elif isinstance(score, DotProductScore):
-            queries = queries / sqrt(query_size)
-        elif isinstance(score, GaussianScore) and score.w.ndim < 2:
-            keys, queries, self.way = _scaled(keys, score.w), _scaled(queries, score.w), "distance"
-        else:
-            raise ExportError(f"score must be one of those that Architecture names, got {type(score).__name__}")
-        for name, part in (("K", keys), ("Q", queries), ("v", v)):
-            self.register_buffer(name, part.detach().clone())
-
-    def forward(self, query: Tensor, kept: Tensor) -> Tensor:
-        """Scores (B, S) between a query (B, d) each and kept keys (B, S, a)."""
-        asked = F.linear(query, self.Q).unsqueeze(1)
-        if self.way == "tanh":
-            return torch.tanh(asked + kept).matmul(self.v)
-        if self.way == "product":
-            return (asked * kept).sum(-1)
-        return -0.5 * (asked - kept).square().sum(-1)
-
-
-def _scaled(rows: Tensor, w: Tensor) -> Tensor:
-    return rows.to(w) * (w[:, None] if w.ndim else w)
-
-
-class Greedy(nn.Module):
-    """Encoder, decoder and greedy search as one program, in the part of Python that TorchScript reads."""
-
-    # Constants: branches not taken are left out of the program.
-    __constants__ = ("covers", "hard", "looks", "lstm", "textbook")
-    W_o: Tensor  # (target_size, embed_size)
-    b_o: Tensor  # (target_size,)
-    w_c: Tensor  # (a,)
+class GreedySearch(nn.Module):
+    """Encoder, decoder and greedy search in operations that ``torch.export`` can trace, loops included."""
 
     def __init__(self, model: Seq2Seq, ends: Ends) -> None:
         super().__init__()
-        a, encoder, decoder = model.architecture, model.encoder, model.decoder
-        self.begin, self.end, self.times, self.more = ends.begin, ends.end, float(ends.times), ends.more
-        self.directions, self.lstm, self.textbook = encoder.directions, a.cell == "lstm", a.order == "textbook"
-        self.hard, self.looks, self.covers = a.attention == "hard", a.attention != "none", a.coverage
-        self.read_embedding, self.read = encoder.embedding, encoder.recurrent
-        self.bridge = nn.Sequential(encoder.bridge, nn.Tanh()) if encoder.bridge is not None else nn.Identity()
-        self.embedding, self.scale, self.recurrent = decoder.embedding, decoder.scale, decoder.recurrent
-        self.join = decoder.join
-        like = decoder.join.weight
-        out = decoder.embedding.weight if decoder.out is None else decoder.out.weight
-        bias = decoder.b_o if decoder.out is None else decoder.out.bias
-        score = DotProductScore() if decoder.score is None else decoder.score
-        self.score = Scored(score, a.hidden_size, encoder.memory_size if self.looks else a.hidden_size).to(like)
-        covering = decoder.w_c if decoder.w_c is not None else like.new_zeros(1)
-        for name, part in (("W_o", out), ("b_o", bias), ("w_c", covering)):
-            assert part is not None
-            self.register_buffer(name, part.detach().clone())
-
-    def encode(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """States (B, S, m), what to start from (layers, B, h), and the top layer's last states (B, m)."""
-        packed = pack_padded_sequence(self.read_embedding(source), lengths, batch_first=True, enforce_sorted=False)
-        if self.lstm:
-            states, (last, _) = self.read(packed)
-        else:
-            states, last = self.read(packed)
-        padded, _ = pad_packed_sequence(states, batch_first=True, total_length=source.shape[1])
-        both = last.unflatten(0, [-1, self.directions]).transpose(1, 2).flatten(2)
-        return padded, self.bridge(both), both[-1]
-
-    def look(self, query: Tensor, kept: Tensor, values: Tensor, mask: Tensor, covered: Tensor) -> tuple[Tensor, Tensor]:
-        """Context (B, m) and weights (B, S)."""
-        if self.covers:
-            kept = kept + covered.unsqueeze(-1) * self.w_c
-        scores = self.score(query, kept) + mask
-        weights = scores.softmax(-1)
-        if self.hard:
-            weights = torch.zeros_like(weights).scatter(-1, scores.argmax(-1, keepdim=True), 1.0)
-        return torch.bmm(weights.unsqueeze(1), values).squeeze(1), weights
+        self.model, self.ends = model, ends
 
     def forward(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        lengths = lengths.cpu()
-        values, hidden, context = self.encode(source, lengths)
-        cell = torch.zeros_like(hidden)
-        place = torch.arange(source.shape[1], device=source.device)
-        lengths = lengths.to(source.device)
-        mask = torch.zeros_like(values[:, :, 0]).masked_fill(place >= lengths[:, None], -float("inf"))
-        kept, weights = mask, (place == lengths[:, None] - 1).to(values.dtype)
-        if self.looks:
-            kept, context = F.linear(values, self.score.K), torch.zeros_like(context)
-        covered = torch.zeros_like(mask)
-        limits = (self.times * lengths).to(torch.int64) + self.more
-        token = torch.full_like(lengths, self.begin)
-        ended = limits <= 0
-        count = torch.zeros_like(lengths)
-        tokens: list[Tensor] = []
-        looked: list[Tensor] = []
-        while not bool(ended.all()):
-            embedded = self.embedding(token) * self.scale
-            if self.looks and self.textbook:
-                context, weights = self.look(hidden[-1], kept, values, mask, covered)
-            given = torch.cat([embedded, context], -1).unsqueeze(1)
-            if self.lstm:
-                top, (hidden, cell) = self.recurrent(given, (hidden, cell))
-            else:
-                top, hidden = self.recurrent(given, hidden)
-            if self.looks and not self.textbook:
-                context, weights = self.look(hidden[-1], kept, values, mask, covered)
-            covered = covered + weights
-            output = torch.tanh(self.join(torch.cat([top[:, 0], context, embedded], -1)))
-            token = F.linear(output, self.W_o, self.b_o).argmax(-1)
-            tokens.append(token.masked_fill(ended, 0))
-            looked.append(weights.masked_fill(ended.unsqueeze(1), 0.0))
-            count = count + (~ended).to(count.dtype)
-            ended = ended | (token == self.end) | (count >= limits)
-        return torch.stack(tokens, 1), count, torch.stack(looked, 1)
+        decoder, ends = self.model.decoder, self.ends
+        encoded = encode(self.model.encoder, source, lengths)
+        memory = decoder.remember(encoded)
+        limits = (ends.times * lengths).long() + ends.more
+        longest = torch.sym_int(ends.times * source.shape[1]) + ends.more  # type: ignore[no-untyped-call]
+
+        def unfinished(ended: Tensor, *_: Tensor | State) -> Tensor:
+            return ~ended.all()
+
+        def step(
+            ended: Tensor, t: Tensor, token: Tensor, counts: Tensor, tokens: Tensor, weights: Tensor, state: State
+        ) -> tuple[Tensor | State, ...]:
+            output, attended, state = decoder.step(token, state, memory)
+            token = decoder.say(output).argmax(-1)
+            tokens = tokens.index_copy(1, t, token.masked_fill(ended, PAD).unsqueeze(1))
+            weights = weights.index_copy(1, t, attended.masked_fill(ended.unsqueeze(1), 0.0).unsqueeze(1))
+            counts = counts + ~ended
+            ended = ended | (token == ends.end) | (counts >= limits)
+            # A loop may not return one of its inputs, as the context is without attention.
+            return ended, t + 1, token, counts, tokens, weights, state._replace(context=state.context.clone())
+
+        start = (
+            limits <= 0,
+            lengths.new_zeros(1),
+            torch.full_like(lengths, ends.begin),
+            torch.zeros_like(lengths),
+            lengths.new_full((source.shape[0], longest), PAD),
+            memory.values.new_zeros(source.shape[0], longest, source.shape[1]),
+            decoder.start(encoded)._replace(coverage=torch.zeros_like(memory.mask)),
+        )
+        _, _, _, counts, tokens, weights, _ = torch.while_loop(unfinished, step, start)  # type: ignore[no-untyped-call]
+        return tokens, counts, weights
+
+
+def encode(encoder: Encoder, source: Tensor, lengths: Tensor) -> Encoded:
+    """What ``encoder(source, lengths)`` returns, with loops over the tokens instead of packed sequences."""
+    inside = torch.arange(source.shape[1], device=source.device) < lengths[:, None]  # (B, S)
+    inputs, states, last = encoder.embedding(source), list[Tensor](), list[Tensor]()
+    for number, parameters in enumerate(encoder.recurrent.all_weights):
+        direction = number % encoder.directions
+        if number and not direction:
+            inputs, states = torch.cat(states, -1), []
+        layer, final = encode_layer(inputs, inside, parameters, isinstance(encoder.recurrent, nn.LSTM), direction == 1)
+        states.append(layer)
+        last.append(final)
+    start, top = encoder.joined(torch.stack(last))
+    return Encoded(torch.cat(states, -1), lengths, torch.where(inside, 0.0, -torch.inf), start, top)
+
+
+def encode_layer(
+    inputs: Tensor, inside: Tensor, parameters: Sequence[Tensor], lstm: bool, backward: bool
+) -> tuple[Tensor, Tensor]:
+    """States (B, S, h) and last states (B, h) of one layer in one direction; the state stands still outside."""
+    W_i, W_h, b_i, b_h = parameters
+    gates, steps = F.linear(inputs, W_i, b_i), inputs.shape[1]
+
+    def unfinished(t: Tensor, *_: Tensor) -> Tensor:
+        return (t < steps).all()
+
+    def step(t: Tensor, hidden: Tensor, cell: Tensor, states: Tensor) -> tuple[Tensor, ...]:
+        place = steps - 1 - t if backward else t
+        given, own = gates.index_select(1, place)[:, 0], F.linear(hidden, W_h, b_h)
+        after, cell_after = lstm_cell(given + own, cell) if lstm else (gru_cell(given, own, hidden), cell)
+        here = inside.index_select(1, place)  # (B, 1)
+        states = states.index_copy(1, place, (after * here).unsqueeze(1))
+        return t + 1, torch.where(here, after, hidden), torch.where(here, cell_after, cell), states
+
+    zeros = gates.new_zeros(inputs.shape[0], W_h.shape[1])
+    count = torch.zeros(1, dtype=torch.int64, device=inputs.device)
+    start = count, zeros, zeros.clone(), torch.zeros_like(gates[:, :, : W_h.shape[1]])
+    _, hidden, _, states = torch.while_loop(unfinished, step, start)  # type: ignore[no-untyped-call]
+    return states, hidden

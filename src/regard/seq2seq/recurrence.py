@@ -74,15 +74,15 @@ class Recurrence(NamedTuple):
                 gates = F.linear(F.dropout(hiddens[-1], self.dropout, training), W_i, b_i)
             own = F.linear(hidden[number], W_h, b_h)
             if cell:
-                after, kept = _lstm(gates + own, cell[number])
+                after, kept = lstm_cell(gates + own, cell[number])
                 cells.append(kept)
             else:
-                after = _gru(gates, own, hidden[number])
+                after = gru_cell(gates, own, hidden[number])
             hiddens.append(after)
         return tuple(hiddens), tuple(cells)
 
 
-def _gru(given: Tensor, own: Tensor, hidden: Tensor) -> Tensor:
+def gru_cell(given: Tensor, own: Tensor, hidden: Tensor) -> Tensor:
     """hidden' where autograd watches, as ``cell_forward`` has it where it does not."""
     size = hidden.shape[1]
     both = torch.sigmoid(given[:, : 2 * size] + own[:, : 2 * size])
@@ -90,7 +90,7 @@ def _gru(given: Tensor, own: Tensor, hidden: Tensor) -> Tensor:
     return torch.lerp(new, hidden, both[:, size:])
 
 
-def _lstm(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+def lstm_cell(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
     """cell' = forget·cell + admit·new, hidden' = release·tanh(cell')."""
     size = cell.shape[-1]
     both = torch.sigmoid(gates[:, : 2 * size])

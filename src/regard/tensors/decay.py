@@ -57,8 +57,10 @@ def decaying(
     with torch.no_grad():
         order = size.log2 if allowed is None else torch.where(allowed, size.log2, torch.inf)
         nearest = order.argmin(-1, keepdim=True)  # (…, Q, 1)
-        p = key.unsqueeze(-3).take_along_dim(nearest.unsqueeze(-1), -2)  # (…, Q, 1, d)
-        far = ~(u2.take_along_dim(nearest, -1) <= deep)
+        # Not take_along_dim, which fixes the sizes of a program that torch.export makes.
+        every = key.unsqueeze(-3).expand(*u2.shape, -1)  # (…, Q, K, d), a view
+        p = every.gather(-2, nearest.unsqueeze(-1).expand(*nearest.shape, key.shape[-1]))  # (…, Q, 1, d)
+        far = ~(u2.gather(-1, nearest) <= deep)
         unfit = far | ~(u2 <= 0.25 * torch.finfo(u2.dtype).max)
     rise = _rise(0.25 * q, 0.25 * k, 0.25 * p, far.unsqueeze(-1), unit)
     size_p = _size(_weighed(0.25 * q - 0.25 * p, unit))  # (…, Q, 1)
