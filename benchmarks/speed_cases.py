@@ -13,7 +13,7 @@ from functools import cache, cached_property
 import numpy as np
 
 from regard import NadarayaWatsonRegressor
-from regard.racing.race import Rows, rows, valued
+from regard.racing.race import RaceProblem, rows, valued
 
 TOL = 1e-9
 LEARN = 20_000  # rows; in one feature, where leave-one-out takes seconds, a million
@@ -33,7 +33,7 @@ class Case:
         return f"{self.n:,} × {self.n:,}, d = {self.d}" + (", clusters" if self.d == CLUSTERED else "")
 
     @cached_property
-    def rows(self) -> Rows:
+    def rows(self) -> RaceProblem:
         return clustered(self.n) if self.d == CLUSTERED else rows(self.n, self.d)
 
     @property
@@ -47,12 +47,12 @@ class Case:
         return 1.0 / self.bandwidth
 
 
-def clustered(n: int, seed: int = 0) -> Rows:
+def clustered(n: int, seed: int = 0) -> RaceProblem:
     """Queries and keys around the same ``CLUSTERS`` centres in ``CLUSTERED`` features, each within about ``SPREAD``."""
     rng = np.random.default_rng(seed)
     centre = rng.uniform(0.5, 4.5, (CLUSTERS, CLUSTERED))  # so far inside that no feature becomes negative
     query, key = (centre[rng.integers(CLUSTERS, size=n)] + rng.normal(0.0, SPREAD, (n, CLUSTERED)) for _ in range(2))
-    return Rows(query, key, valued(key, rng))
+    return RaceProblem(query, key, valued(key, rng))
 
 
 def learnable(d: int) -> int:

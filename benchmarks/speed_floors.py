@@ -17,7 +17,7 @@ import numpy as np
 from memory import restart_peak, status
 from peers import IN_PLACE, PLAIN
 from regard import NadarayaWatsonRegressor, explain_plan, pool
-from regard.racing.race import Contestant, Rows, clock, entered, race, span
+from regard.racing.race import Contestant, RaceProblem, clock, entered, race, span
 from regard.scores import Epanechnikov, Gaussian, Laplace, Score
 from speed_cases import CLUSTERED, TOL, Case
 from speed_peers import PEERS, TILED, pooling
@@ -52,7 +52,7 @@ class Floor(NamedTuple):
 def over_all_pairs(case: Case, ours: Contestant, seconds: float, rounds: int) -> list[Floor]:
     """How much faster regard is than those who see every pair, whose time is extended from ``BASE``² pairs."""
     # The same rows and bandwidth, so that far weights are as far and as often subnormal as in the whole problem.
-    part = Rows(*(array[:BASE] for array in case.rows))
+    part = RaceProblem(*(array[:BASE] for array in case.rows))
     query, key, value = part
     asked = FLOORS[case.d]
     contestants = [entered(TILED, pooling(part, Gaussian(case.w), "tiled"), query, seconds)]

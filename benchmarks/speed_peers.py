@@ -14,7 +14,7 @@ import numpy as np
 from peers import DIRECT, IN_PLACE, PLAIN, SDPA, keops, numpy_direct, numpy_gemm
 from regard import pool
 from regard.racing.peers import Array, Run, kdtree_ratio, numpy_in_place, statsmodels_kernel_reg, torch_sdpa
-from regard.racing.race import Answer, Contestant, Rows, clock, entered
+from regard.racing.race import Answer, Contestant, RaceProblem, clock, entered
 from regard.scores import Gaussian, Score
 from speed_cases import TOL, Case
 
@@ -81,7 +81,7 @@ PEERS = (
 RANKED = frozenset(peer.name for peer in PEERS if peer.ranked)
 
 
-def pooling(given: Rows, score: Score, engine: str = "auto") -> Answer:
+def pooling(given: RaceProblem, score: Score, engine: str = "auto") -> Answer:
     """The whole public call, by one engine or by the planner's choice."""
     _, key, value = given
     return lambda query: np.asarray(pool(query, key, value, score, engine=engine, tol=TOL).output)

@@ -25,7 +25,7 @@ def small(monkeypatch) -> None:
     monkeypatch.setattr(bench, "WIDTHS", {2: 0.1})
     monkeypatch.setattr(bench, "SECONDS", 1e-3)
     monkeypatch.setattr(bench, "REST", 0.0)
-    monkeypatch.setattr(race, "SHORTEST", 1e-3)
+    monkeypatch.setattr(race, "MIN_TIMING_SECONDS", 1e-3)
 
 
 def contestant(answers: Any, of: int, seconds: list[float]) -> race.Contestant:

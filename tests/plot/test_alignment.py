@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from regard.plot import AlignmentDisplay, fonts, show_heatmaps
-from regard.plot.alignment import LARGEST, LETTERS, SMALLEST_TYPE, letters
+from regard.plot.alignment_display import MAX_FIGURE_SIDE, MAX_TOKEN_WIDTH, MIN_FONT_SIZE, text_width
 from regard.seq2seq.alignment import entropy
 
 
@@ -75,7 +75,7 @@ def test_long_words_are_shortened_and_spaces_seen():
     assert source[:3] == ["␣", "exactly-14-let", "exactly-15-le…"]
     assert source[3].endswith("…")
     assert target == ["a\\tb", "anticonstitut…"]
-    assert all(letters(word) <= LETTERS for word in (*source, *target))
+    assert all(text_width(word) <= MAX_TOKEN_WIDTH for word in (*source, *target))
     assert display.tokens[1] == "anticonstitutionnellement", "kept whole"
 
 
@@ -97,12 +97,12 @@ def test_tokens_do_not_run_into_each_other(targets, sources):
         uneven(targets, sources), [words[t % 5] for t in range(targets)], [words[s % 5] for s in range(sources)]
     ).plot()
     drawn(display)
-    assert max(display.figure_.get_size_inches()) <= LARGEST
+    assert max(display.figure_.get_size_inches()) <= MAX_FIGURE_SIDE
     boxes = [label.get_window_extent() for label in display.ax_.get_xticklabels()]
     assert all(a.x1 <= b.x0 + 1 for a, b in pairwise(boxes))
     boxes = [label.get_window_extent() for label in display.ax_.get_yticklabels()]
     assert all(a.y0 >= b.y1 - 1 for a, b in pairwise(boxes))
-    assert min(label.get_fontsize() for label in display.ax_.get_xticklabels()) >= SMALLEST_TYPE
+    assert min(label.get_fontsize() for label in display.ax_.get_xticklabels()) >= MIN_FONT_SIZE
 
 
 def test_chinese_is_lettered_without_a_setting_of_the_reader():

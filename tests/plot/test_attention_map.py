@@ -52,7 +52,7 @@ def test_without_inputs_rows_are_numbered():
 @pytest.mark.parametrize("aggregate", ["max", "mean"])
 def test_thousands_of_keys_share_cells(monkeypatch, tile, aggregate):
     """Against the plain reduction of blocks, whatever fits at once."""
-    monkeypatch.setattr(attention_map, "TILE", tile)
+    monkeypatch.setattr(attention_map, "MAX_WEIGHTS_PER_TILE", tile)
     weights = np.random.default_rng(1).random((650, 2000))
     display = AttentionMapDisplay(weights, aggregate=aggregate).plot()
     assert display.pooled == (3, 8)
@@ -69,7 +69,7 @@ def test_thousands_of_keys_share_cells(monkeypatch, tile, aggregate):
 
 
 def test_an_estimator_is_asked_some_queries_at_a_time(monkeypatch):
-    monkeypatch.setattr(attention_map, "TILE", 900)
+    monkeypatch.setattr(attention_map, "MAX_WEIGHTS_PER_TILE", 900)
     rng = np.random.default_rng(2)
     x = rng.random((600, 1))
     model = NadarayaWatsonRegressor(bandwidth=0.1).fit(x, x[:, 0])

@@ -27,7 +27,7 @@ def test_features_are_sorted_and_named(table):
     relevance = table.feature_relevance_
     assert widths(display) == [relevance[1], relevance[0], 0.0]
     assert names(display) == [r"high \$", "low", "same"]
-    assert words(display)[2] == "does not vary"
+    assert words(display)[2] == "constant"
     assert display.ax_.get_ylim()[0] > display.ax_.get_ylim()[1], "the most relevant on top"
 
 
@@ -63,7 +63,7 @@ def test_no_relevance_at_all_is_drawn():
         ({"names": "ab"}, "names must hold 2 strings, got 'ab'"),
         ({"smoothed_out": [0, 1]}, "smoothed_out must be 2 booleans, got dtype int64"),
         ({"constant": [True]}, r"constant must be 2 booleans, .*shape \(1,\)"),
-        ({"top": 0}, "top must be a whole number of at least 1, got 0"),
+        ({"top": 0}, "top must be an integer of at least 1, got 0"),
     ],
 )
 def test_relevance_errors_name_the_argument(given, message):
@@ -146,7 +146,7 @@ def test_neighbour_errors_name_the_argument(given, message):
 def test_neighbour_errors_about_the_question(line, table):
     with pytest.raises(ValueError, match=r"X must be one row, shape \(1, 1\), got shape \(2, 1\)"):
         NeighbourDisplay.from_estimator(line, [[1.0], [2.0]])
-    with pytest.raises(ValueError, match="top must be a whole number of at least 1, got 0"):
+    with pytest.raises(ValueError, match="top must be an integer of at least 1, got 0"):
         NeighbourDisplay.from_estimator(line, [[1.0]], top=0)
     with pytest.raises(ValueError, match="ax must be one pair of axes, or two where the model has one feature, got 2"):
         NeighbourDisplay.from_estimator(table, table.key_[:1], ax=Figure().subplots(2))

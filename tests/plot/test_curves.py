@@ -93,7 +93,7 @@ def test_curve_errors_about_the_estimator(table):
         RegressionCurveDisplay.from_estimator(table, feature="middle")
     with pytest.raises(ValueError, match="feature must be a name or a number from 0 to 2, got 3"):
         RegressionCurveDisplay.from_estimator(table, feature=3)
-    with pytest.raises(ValueError, match=r"remembers no rows .*not fitted"):
+    with pytest.raises(ValueError, match=r"has no training rows .*not fitted"):
         RegressionCurveDisplay.from_estimator(NadarayaWatsonRegressor())
     with pytest.raises(ValueError, match="y must be given with X"):
         RegressionCurveDisplay.from_estimator(table, [[1.0]])

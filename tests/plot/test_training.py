@@ -21,8 +21,8 @@ Y = np.sin(6 * X[:, 0])
 @pytest.fixture
 def unhurried(monkeypatch):
     """Every step is shown, however fast they come."""
-    monkeypatch.setattr(live, "PICTURE", 0.0)
-    monkeypatch.setattr(live, "LINE", 0.0)
+    monkeypatch.setattr(live, "SECONDS_BETWEEN_NOTEBOOK_UPDATES", 0.0)
+    monkeypatch.setattr(live, "SECONDS_BETWEEN_TERMINAL_UPDATES", 0.0)
 
 
 def legend(display):
@@ -89,7 +89,7 @@ def test_drawing_again_replaces_what_was_there():
     display.update(2, 1.0, 1.5)
     display.plot(display.ax_)
     assert display.ax_.lines[0].get_ydata().tolist() == [2.0, 1.0]
-    assert legend(display) == ["training", "held-out rows", "kept: 1.5 at step 2"]
+    assert legend(display) == ["training", "held-out rows", "chosen: 1.5 at step 2"]
     assert len(display.ax_.lines) == 3
 
 
@@ -163,7 +163,7 @@ def test_a_pipe_gets_nothing(monkeypatch):
 
 def test_without_rich_a_script_collects_and_a_terminal_is_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "rich.console", None)
-    assert isinstance(live.opened("auto"), live.Nowhere)
+    assert isinstance(live.opened("auto"), live.NoScreen)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'regard\[cli\]'"):
         live.opened("terminal")
 
@@ -193,5 +193,5 @@ def test_training_errors_name_the_argument(given, message):
 
 
 def test_an_estimator_that_learned_nothing_is_named():
-    with pytest.raises(TypeError, match="AveragePoolingRegressor has neither history_ nor a search_"):
+    with pytest.raises(TypeError, match="must have history_ or search_ .*got AveragePoolingRegressor"):
         TrainingCurveDisplay.from_estimator(AveragePoolingRegressor().fit(X, Y))

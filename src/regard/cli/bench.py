@@ -17,7 +17,7 @@ from regard.cli.console import say, working
 
 if TYPE_CHECKING:
     from regard.racing.peers import Run
-    from regard.racing.race import Contestant, Rows
+    from regard.racing.race import Contestant, RaceProblem
 
 TOL = 1e-9
 SIZES = (1_000, 10_000, 100_000)
@@ -83,7 +83,7 @@ def _raced(n: int, d: int, h: float) -> list[Contestant]:
     return contestants
 
 
-def _engines(given: Rows, w: float) -> Iterator[tuple[str, Callable[[Any], Any], int | None]]:
+def _engines(given: RaceProblem, w: float) -> Iterator[tuple[str, Callable[[Any], Any], int | None]]:
     from regard import explain_plan, pool
     from regard.core.scores import Gaussian
     from regard.engines.costs import refusal
@@ -102,7 +102,7 @@ def _engines(given: Rows, w: float) -> Iterator[tuple[str, Callable[[Any], Any],
         yield name, answer, least
 
 
-def _peers(given: Rows, w: float) -> Iterator[tuple[str, Callable[[Any], Any], int]]:
+def _peers(given: RaceProblem, w: float) -> Iterator[tuple[str, Callable[[Any], Any], int]]:
     from regard.racing import peers
 
     known = (

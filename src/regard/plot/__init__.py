@@ -15,17 +15,17 @@ except ModuleNotFoundError as missing:
         "regard.plot needs matplotlib, which is not installed; pip install 'regard[plot]' brings it"
     ) from missing
 
-from regard.plot.alignment import AlignmentDisplay
+from regard.plot.alignment_display import AlignmentDisplay
 from regard.plot.attention_map import AttentionMapDisplay
 from regard.plot.bandwidth_path import BandwidthPathDisplay
 from regard.plot.curves import RegressionCurveDisplay
-from regard.plot.explanation import ExplanationDisplay
+from regard.plot.explanation_display import ExplanationDisplay
 from regard.plot.heatmaps import show_heatmaps
 from regard.plot.neighbours import NeighbourDisplay
 from regard.plot.regression import plot_kernel_reg
 from regard.plot.relevance import FeatureRelevanceDisplay
 from regard.plot.surface import SurfaceDisplay
-from regard.plot.training import TrainingCurveDisplay
+from regard.plot.training_curve import TrainingCurveDisplay
 
 __all__ = [
     "AlignmentDisplay",

@@ -1,6 +1,6 @@
-"""The attention map: which query looks at which key, in the order of the inputs, with their values on the axes.
+"""The attention map: weights of queries and keys, in the order of an input, with its values on the axes.
 
-Sorted by the input, good attention is a diagonal: thin if it hardly looks around, thick if it looks everywhere.
+Sorted by the input, local attention is a diagonal band: the larger the bandwidth, the thicker.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from regard.plot import style
-from regard.plot.display import Array, Display, Labels, column, looks, plain, short, training
+from regard.plot.display import Array, Display, Labels, attention_of, column, plain, rows_to_draw, short
 
-# Cells along a side of the map; more queries or keys share them. As many as the coarsest usual output (72 dots per
-# inch) can show in a figure of usual size, so that no cell is lost or smeared.
-CELLS = 280
-# Weights asked of an estimator at once.
-TILE = 1 << 22
+# Cells along a side of the map, shared by more queries or keys. As many as 72 dots per inch, the coarsest usual
+# output, can show in a figure of the default size, so that no cell is lost or smeared.
+MAX_CELLS_PER_SIDE = 280
+# Weights computed at once.
+MAX_WEIGHTS_PER_TILE = 1 << 22
 # How weights that share a cell are combined, and what an empty cell holds.
 AGGREGATES = {"max": (np.maximum, -np.inf), "mean": (np.add, 0.0)}
-# Ticks closer than this share of a side are not both written: numbers are wider than high.
-APART = {"key": 0.1, "query": 0.05}
+# Smallest distance of two ticks as a share of the side: numbers are wider than high.
+MIN_TICK_DISTANCE = {"key": 0.1, "query": 0.05}
 
 
 class AttentionMapDisplay(Display):
@@ -38,14 +38,14 @@ class AttentionMapDisplay(Display):
     weights : (Q, K), as ``attend`` and ``attention_weights`` give them
     query, key : (Q,) and (K,) inputs written on the axes; without them rows are numbered
     sort : order queries and keys by these inputs; False keeps the order of the rows
-    aggregate : "max" or "mean" of the weights that share a cell, where there are more than 280 queries or keys; the
-        colour bar says so
+    aggregate : "max" or "mean" of the weights that share a cell, if there are more than 280 queries or keys; the
+        colour bar is labelled accordingly
     labels : other texts for "query", "key", "weight", "sorted", "max", "mean"
 
     Attributes
     ----------
-    cells : (≤ 280, ≤ 280) what is drawn; pooled : (queries, keys) in a cell.
-    image_, colorbar_ (None if not wanted) : the artists; ax_, figure_.
+    cells : (≤ 280, ≤ 280) the values drawn; pooled : (queries, keys) in a cell.
+    image_, colorbar_ (None without one) : the artists; ax_, figure_.
 
     *Empty rows*: white; NaN is grey. *Cost*: O(Q·K).
 
@@ -97,19 +97,19 @@ class AttentionMapDisplay(Display):
         labels: Labels | None = None,
         ax: Axes | None = None,
     ) -> Self:
-        """What every row of X looks at.
+        """The attention of every row of X.
 
         Parameters
         ----------
         estimator : fitted, with ``attend``
         X : (Q, d) array of queries; by default the training rows themselves
-        feature : number or name of the feature on the axes, the most relevant one by default
+        feature : index or name of the feature on the axes, by default the most relevant
 
-        Attention is asked for some queries at a time: *Cost*: that of ``attend``, memory O(280²) and a tile.
+        Weights are computed for a tile of queries at a time. *Cost*: that of ``attend``, memory O(280²) and a tile.
         """
         if not hasattr(estimator, "attend"):
             raise TypeError(f"estimator must have attend, got {type(estimator).__name__}")
-        rows = training(estimator)
+        rows = rows_to_draw(estimator)
         j = rows.feature(feature)
         asked = rows.X if X is None else np.asarray(X, np.float64)
         if asked.ndim != 2 or asked.shape[1] != rows.X.shape[1] or not len(asked):
@@ -117,7 +117,7 @@ class AttentionMapDisplay(Display):
         display = cls.__new__(cls)
         shape = len(asked), len(rows.X)
         display._lay_out(shape, asked[:, j], rows.X[:, j], sort, aggregate, labels, plain(rows.names[j]))
-        display.cells = display._fill(lambda some: looks(estimator, asked[some]))
+        display.cells = display._fill(lambda some: attention_of(estimator, asked[some]))
         return display.plot(ax)
 
     def plot(self, ax: Axes | None = None, *, norm: Normalize | None = None, colorbar: bool = True) -> Self:
@@ -140,7 +140,7 @@ class AttentionMapDisplay(Display):
         if colorbar:
             a, b = self.pooled
             shared = self.aggregate if max(self.pooled) > 1 else "weight"
-            self.colorbar_ = style.colorbar(self.image_, ax, self._said(shared, queries=a, keys=b))
+            self.colorbar_ = style.colorbar(self.image_, ax, self._label(shared, queries=a, keys=b))
         return self
 
     def _lay_out(
@@ -173,7 +173,7 @@ class AttentionMapDisplay(Display):
             None if values is None else values[order] for values, order in zip(inputs, self._order, strict=True)
         )
         # As many rows in every cell: uneven ones would show as stripes.
-        self.pooled = -(-self.shape[0] // CELLS), -(-self.shape[1] // CELLS)
+        self.pooled = -(-self.shape[0] // MAX_CELLS_PER_SIDE), -(-self.shape[1] // MAX_CELLS_PER_SIDE)
         self._edges = [
             np.append(np.arange(0, length, block), length)
             for length, block in zip(self.shape, self.pooled, strict=True)
@@ -187,7 +187,7 @@ class AttentionMapDisplay(Display):
         combine, identity = AGGREGATES[self.aggregate]
         cells = np.full((len(down) - 1, len(across) - 1), identity)
         block = self.pooled[0]
-        many = max(1, TILE // self.shape[1])
+        many = max(1, MAX_WEIGHTS_PER_TILE // self.shape[1])
         # Whole rows of cells where they fit; otherwise one takes several tiles.
         many -= many % block if many > block else 0
         for first in range(0, len(rows), many):
@@ -201,17 +201,17 @@ class AttentionMapDisplay(Display):
 
     def _write(self, axis: Axis, side: str, values: Array | None) -> None:
         """Inputs on one axis: round numbers where they stand among sorted rows, or those of evenly spaced rows."""
-        said = self.labels[side]
+        text = self.labels[side]
         length = self.shape[1] if side == "key" else self.shape[0]
         if values is None:
             axis.set_major_locator(MaxNLocator(6, integer=True))
-            axis.set_label_text(self._said("numbered", side=said))
+            axis.set_label_text(self._label("numbered", side=text))
             return
         if self.sort:
-            axis.set_label_text(self._said("sorted", side=said, name=self._name))
-            places, words = _round_numbers(values, APART[side])
+            axis.set_label_text(self._label("sorted", side=text, name=self._name))
+            places, words = _round_numbers(values, MIN_TICK_DISTANCE[side])
         else:
-            axis.set_label_text(self._said("unsorted", side=said, name=self._name))
+            axis.set_label_text(self._label("unsorted", side=text, name=self._name))
             places = np.unique(np.linspace(0, length - 1, min(length, 7)).round())
             words = [short(values[int(place)]) for place in places]
         axis.set_ticks(places, words)

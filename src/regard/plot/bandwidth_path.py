@@ -1,7 +1,7 @@
 """The bandwidth path: the loss against w, with the w that was chosen.
 
-To the left attention is thick and looks everywhere, to the right it is thin and looks at hardly anybody. The training
-loss falls all the way, since rows see themselves; the left-out loss turns, and its valley is where w belongs.
+Small w (left) averages over all keys, large w (right) over few. The training loss falls all the way, since every row
+attends to itself; the leave-one-out loss has a minimum, and that is where w belongs.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from numpy.typing import ArrayLike
 from regard.plot import fonts, style
 from regard.plot.display import Display, Labels, column, limits, short
 
-# Losses beyond this many times that of the thickest attention are cut off.
-SEEN = 3.0
-# Multiples of the learned w, four to a doubling.
-MULTIPLES = 2.0 ** np.linspace(-4.0, 4.0, 33)
+# The loss axis ends at this multiple of the loss of the smallest w.
+MAX_LOSS_RATIO = 3.0
+# Multiples of the learned w, four per doubling.
+DEFAULT_MULTIPLES = 2.0 ** np.linspace(-4.0, 4.0, 33)
 
 
 class BandwidthPathDisplay(Display):
@@ -30,15 +30,15 @@ class BandwidthPathDisplay(Display):
     Parameters
     ----------
     w : (m,) positive, or multiples of a w
-    left_out : (m,) the loss when no row sees itself
-    training : (m,) the loss when rows do
-    chosen : the w that was chosen, marked
+    left_out : (m,) leave-one-out loss
+    training : (m,) loss when every row attends to itself too
+    chosen : the chosen w, marked
     labels : other texts for "w", "loss", "left_out", "training", "chosen"
 
     Attributes
     ----------
-    line_, training_line_, chosen_line_, chosen_point_, chosen_text_ : the artists, None where there was nothing to
-        draw; ax_, figure_.
+    line_, training_line_, chosen_line_, chosen_point_, chosen_text_ : the artists, None if not
+        drawn; ax_, figure_.
 
     *Empty rows*: a NaN leaves a gap. *Cost*: O(m·log m).
 
@@ -51,8 +51,8 @@ class BandwidthPathDisplay(Display):
         "w": "w = 1/bandwidth   (left: thick, right: thin)",
         "multiple": "multiple of the learned w   (left: thick, right: thin)",
         "loss": "loss",
-        "left_out": "left out: no row sees itself",
-        "training": "training: rows see themselves",
+        "left_out": "leave-one-out",
+        "training": "training",
         "chosen": "chosen: {w}",
         "learned": "the learned w",
     }
@@ -97,16 +97,16 @@ class BandwidthPathDisplay(Display):
 
         Parameters
         ----------
-        estimator : fitted, with ``loss_path``, as every kernel estimator of this library has it
-        multiples : (m,) positive; by default 33 from 1/16 to 16. 1 is added where it is missing.
+        estimator : fitted kernel estimator, with ``loss_path``
+        multiples : (m,) positive; by default 33 from 1/16 to 16. 1 is always included.
 
-        One w is drawn as itself, several as multiples of what was learned. *Cost*: that of ``loss_path``.
+        The axis is w if it is a single number, else the multiple of the learned w. *Cost*: that of ``loss_path``.
         """
         if not hasattr(estimator, "loss_path"):
             raise TypeError(
                 f"estimator must have loss_path, as NadarayaWatsonRegressor does, got {type(estimator).__name__}"
             )
-        wanted = MULTIPLES if multiples is None else column("multiples", multiples)
+        wanted = DEFAULT_MULTIPLES if multiples is None else column("multiples", multiples)
         path = estimator.loss_path(np.union1d(wanted, [1.0]))
         learned = np.ravel(estimator.w_)
         own = learned.size == 1 and learned[0] > 0.0
@@ -136,7 +136,7 @@ class BandwidthPathDisplay(Display):
             (self.chosen_point_,) = ax.plot([self.chosen], [height], "o", color=style.INK, markersize=7, zorder=5)
             right = self.chosen > np.sqrt(self.w[0] * self.w[-1]) * 1.5
             self.chosen_text_ = ax.annotate(
-                self._said("chosen", w=short(self.chosen)),
+                self._label("chosen", w=short(self.chosen)),
                 (self.chosen, 0.93),
                 xycoords=("data", "axes fraction"),
                 xytext=(-6 if right else 6, 0),
@@ -151,10 +151,10 @@ class BandwidthPathDisplay(Display):
         return self
 
     def _range(self) -> tuple[float, float]:
-        """All losses, unless thin lines err so wildly that the valley could not be seen any more."""
+        """All losses, cut off where a large w errs so much that the minimum would not be visible."""
         known = self.left_out[np.isfinite(self.left_out)]
         usual = [known[:1]] if self.training is None else [known[:1], self.training]
-        top = max(SEEN * limits(*usual)[1], SEEN * float(known.min(initial=np.inf)))
+        top = max(MAX_LOSS_RATIO * limits(*usual)[1], MAX_LOSS_RATIO * float(known.min(initial=np.inf)))
         low, high = limits(known, *([] if self.training is None else [self.training]))
         return low, min(high, top) if top > low else high
 

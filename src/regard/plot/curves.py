@@ -1,4 +1,4 @@
-"""A prediction along one feature: the curve, the truth where it is known, the training data, and an interval."""
+"""Predictions along one feature: curve, truth if known, training data and interval."""
 
 from __future__ import annotations
 
@@ -12,26 +12,25 @@ from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
 
 from regard.plot import style
-from regard.plot.display import Array, Display, Labels, answers, column, limits, plain, training
+from regard.plot.display import Array, Display, Labels, column, limits, plain, predictions_of, rows_to_draw
 
-# Queries along the curve.
-POINTS = 400
+CURVE_QUERIES = 400
 
 
 class RegressionCurveDisplay(Display):
-    """Predictions over one feature, with whatever else is known there.
+    """Predictions along one feature, with truth, training data and interval if given.
 
     Parameters
     ----------
-    x, predicted : (m,) queries and their answers, drawn in the order of x
-    truth : (m,) what is true there
+    x, predicted : (m,) queries and predictions, drawn in the order of x
+    truth : (m,) true values at the queries
     x_train, y_train : (n,) keys and their values
     lower, upper : (m,) ends of an interval around the prediction
     labels : other texts for "truth", "predicted", "training", "interval", "x", "y"
 
     Attributes
     ----------
-    line_, truth_line_, training_line_, band_ : the artists, None where there was nothing to draw; ax_, figure_.
+    line_, truth_line_, training_line_, band_ : the artists, None if not drawn; ax_, figure_.
 
     *Empty rows*: a NaN leaves a gap. *Cost*: O(m·log m + n).
 
@@ -103,30 +102,29 @@ class RegressionCurveDisplay(Display):
         Parameters
         ----------
         estimator : fitted, with ``predict``
-        X, y : (K, d), (K,) the rows to draw; by default those the estimator remembers
-        feature : number or name of the feature to move along, the most relevant one by default; all others stand at
-            their median
+        X, y : (K, d), (K,) the rows to draw; by default the training rows
+        feature : index or name of the feature along x, by default the most relevant; the others are at their median
         truth : function of (m,) values of the feature, drawn as the truth
 
         *Cost*: ``predict`` of 400 rows.
         """
-        rows = training(estimator, X, y)
+        rows = rows_to_draw(estimator, X, y)
         j = rows.feature(feature)
         here = rows.X[:, j]
-        grid = np.linspace(here.min(), here.max(), POINTS)
-        query = np.tile(np.median(rows.X, axis=0), (POINTS, 1))
+        grid = np.linspace(here.min(), here.max(), CURVE_QUERIES)
+        query = np.tile(np.median(rows.X, axis=0), (CURVE_QUERIES, 1))
         query[:, j] = grid
         name = plain(rows.names[j])
         display = cls(
             grid,
-            answers(estimator, query),
+            predictions_of(estimator, query),
             truth=None if truth is None else truth(grid),
             x_train=here,
             y_train=rows.y,
             labels={"x": name, **(labels or {})},
         )
         if rows.X.shape[1] > 1 and "x" not in (labels or {}):
-            display.labels["x"] = display._said("held", name=name)
+            display.labels["x"] = display._label("held", name=name)
         return display.plot(ax)
 
     def plot(self, ax: Axes | None = None) -> Self:
@@ -139,7 +137,7 @@ class RegressionCurveDisplay(Display):
             self.x, self.predicted, color=style.VERMILION, linewidth=2.6, label=self.labels["predicted"]
         )
         if self.x_train is not None and self.y_train is not None:
-            # Under the lines; thousands of them shrink.
+            # Under the lines, smaller the more there are.
             small = max(2.0, 7.0 * min(1.0, (200.0 / max(self.x_train.size, 1)) ** 0.25))
             self.training_line_ = style.circles(
                 ax, self.x_train, self.y_train, self.labels["training"], small, zorder=1.8

@@ -1,8 +1,8 @@
-"""What every Display shares: axes without pyplot, labels that can be replaced, and what is asked of an estimator.
+"""Shared by all Displays: axes without pyplot, replaceable labels, and predictions and weights of an estimator.
 
 A Display holds arrays, draws them with ``plot(ax=None)`` and keeps the artists it made (``ax_``, ``figure_`` and
-those of its class). ``from_estimator`` reads a fitted estimator's attributes by name, so that nothing here has to
-import one.
+those of its class). ``from_estimator`` reads a fitted estimator's attributes by name, so that this room does not
+import estimators.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Labels = Mapping[str, str]
 
 
 class Display:
-    """Axes, figure and labels; a notebook shows the figure that a Display made itself."""
+    """Axes, figure and labels; a notebook shows the figure if the Display created it."""
 
-    # Every text the Display writes, in English; ``labels`` replaces any of them.
+    # Every text of the Display, in English; ``labels`` replaces any of them.
     _LABELS: ClassVar[dict[str, str]] = {}
 
     ax_: Axes
@@ -40,11 +40,11 @@ class Display:
             raise ValueError(f"labels must be among {', '.join(map(repr, self._LABELS))}, got {', '.join(unknown)}")
         self.labels = {**self._LABELS, **(labels or {})}
 
-    def _said(self, label: str, **told: Any) -> str:
-        return self.labels[label].format(**told)
+    def _label(self, label: str, /, **fields: Any) -> str:
+        return self.labels[label].format(**fields)
 
     def _on(self, ax: Axes | None, width: float, height: float, *, grid: bool = True) -> Axes:
-        """The axes given, or those of a new figure, dressed and remembered."""
+        """The axes given, or those of a new figure, styled and stored as ``ax_``."""
         if ax is None:
             ax = style.picture(width, height).subplots()
         elif not isinstance(ax, Axes):
@@ -77,16 +77,16 @@ class Display:
         return figure._repr_png_() if isinstance(figure, style.Picture) else None
 
 
-class Training(NamedTuple):
-    """The rows a Display draws, and what their features are called."""
+class DrawnRows(NamedTuple):
+    """The rows a Display draws, and the names of their features."""
 
     X: Array  # (K, d) float64
     y: Array | None  # (K,) or (K, P)
     names: list[str]  # (d,)
-    relevance: Array  # (d,) share of each feature in deciding what is near; alike where the estimator does not know
+    relevance: Array  # (d,) each feature's share of the distance; equal if the estimator has none
 
     def feature(self, feature: int | str | None) -> int:
-        """A feature's number from its number or name; by default the most relevant one."""
+        """Index of a feature given by index or name; by default the most relevant one."""
         count = self.X.shape[1]
         if feature is None:
             return int(np.argmax(self.relevance))
@@ -99,39 +99,39 @@ class Training(NamedTuple):
         return int(feature)
 
 
-def training(estimator: Any, X: Any = None, y: Any = None) -> Training:
-    """X and y if given, otherwise the rows that a fitted estimator of this library remembers."""
+def rows_to_draw(estimator: Any, X: Any = None, y: Any = None) -> DrawnRows:
+    """X and y if given, else the training rows of a fitted estimator of this package."""
     if (X is None) != (y is None):
         given, missing = ("y", "X") if X is None else ("X", "y")
-        raise ValueError(f"{missing} must be given with {given}; without both, the estimator's own rows are drawn")
+        raise ValueError(f"{missing} must be given with {given}; give neither to draw the training rows")
     if X is None:
         rows, values = getattr(estimator, "key_", None), getattr(estimator, "value_", None)
         if rows is None:
             raise ValueError(
-                f"X must be given, for {type(estimator).__name__} remembers no rows (no key_): "
-                "it is not fitted, or not of this library"
+                f"X must be given: {type(estimator).__name__} has no training rows (key_); "
+                "it is not fitted, or not an estimator of regard"
             )
     else:
         rows, values = np.asarray(X), np.asarray(y)
         if rows.ndim != 2 or not rows.size:
-            raise ValueError(f"X must have two axes, (rows, features), and not be empty, got shape {rows.shape}")
+            raise ValueError(f"X must have shape (rows, features) and not be empty, got shape {rows.shape}")
         if len(values) != len(rows):
             raise ValueError(f"y must be as long as X ({len(rows)}), got {len(values)}")
     rows = np.asarray(rows, np.float64)
-    # Of a mixed table, rows hold what its columns are coded in.
+    # Rows of a mixed table are in the coding of its columns.
     coding = getattr(estimator, "coding_", None)
     names = getattr(estimator, "feature_names_in_", None) if coding is None else coding.features
     if names is None:
         names = ["x"] if rows.shape[1] == 1 else [f"feature {j}" for j in range(rows.shape[1])]
     relevance = getattr(estimator, "feature_relevance_", np.zeros(rows.shape[1]))
-    return Training(rows, values, [str(name) for name in names], relevance)
+    return DrawnRows(rows, values, [str(name) for name in names], relevance)
 
 
-def answers(estimator: Any, query: Array) -> Array:
-    """One number for every row of ``query`` (Q, d), the columns as ``fit`` saw them."""
+def predictions_of(estimator: Any, query: Array) -> Array:
+    """Predictions (Q,) of a regressor with a single target, for ``query`` (Q, d)."""
     if hasattr(estimator, "classes_"):
         raise TypeError(f"estimator must predict numbers, got {type(estimator).__name__}, which predicts classes")
-    with unnamed():
+    with without_name_warning():
         predicted = np.asarray(estimator.predict(query), np.float64)
     if predicted.ndim == 2 and predicted.shape[1] == 1:
         predicted = predicted[:, 0]
@@ -140,22 +140,22 @@ def answers(estimator: Any, query: Array) -> Array:
     return predicted
 
 
-def looks(estimator: Any, query: Array) -> Array:
-    """Weights (Q, K) of every row of ``query`` (Q, d)."""
-    with unnamed():
+def attention_of(estimator: Any, query: Array) -> Array:
+    """Attention weights (Q, K) of ``query`` (Q, d)."""
+    with without_name_warning():
         return np.asarray(estimator.attend(query), np.float64)
 
 
 @contextmanager
-def unnamed() -> Iterator[None]:
-    """Rows made here have the columns that fit saw; only their names are missing, which is no reason to warn."""
+def without_name_warning() -> Iterator[None]:
+    """Silences scikit-learn's warning about missing feature names: rows made here have the columns of ``fit``."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
         yield
 
 
 def column(name: str, array: ArrayLike, like: str = "", length: int | None = None) -> Array:
-    """Numbers (n,), a single column counting as one; ``length`` is that of the argument ``like``."""
+    """Numbers (n,) from (n,) or (n, 1); ``length`` is that of the argument ``like``."""
     numbers = np.asarray(array, dtype=np.float64)
     if numbers.ndim == 2 and numbers.shape[1] == 1:
         numbers = numbers[:, 0]
@@ -167,7 +167,7 @@ def column(name: str, array: ArrayLike, like: str = "", length: int | None = Non
 
 
 def limits(*columns: ArrayLike) -> tuple[float, float]:
-    """Smallest to largest finite number with a little air; one unit around a constant."""
+    """Range of the finite numbers with a margin; one unit around a constant."""
     every = np.concatenate([np.ravel(one) for one in columns])
     finite = every[np.isfinite(every)]
     if not finite.size:
@@ -178,17 +178,17 @@ def limits(*columns: ArrayLike) -> tuple[float, float]:
 
 
 def named(name: str, names: Sequence[str], count: int) -> list[str]:
-    """``count`` strings, or an error that names the argument."""
+    """``count`` strings; a ValueError that names the argument otherwise."""
     if isinstance(names, str) or len(names) != count:
         given = repr(names) if isinstance(names, str) else f"{len(names)}"
         raise ValueError(f"{name} must hold {count} strings, got {given}")
     return [str(one) for one in names]
 
 
-def whole(name: str, number: Any) -> int:
-    """A whole number of at least 1, or an error that names the argument."""
+def positive_integer(name: str, number: Any) -> int:
+    """An integer of at least 1; a ValueError that names the argument otherwise."""
     if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {number!r}")
+        raise ValueError(f"{name} must be an integer of at least 1, got {number!r}")
     return int(number)
 
 
@@ -204,26 +204,26 @@ def bars(ax: Axes, lengths: ArrayLike, names: Sequence[str], **how: Any) -> BarC
 
 
 def percent_axis(ax: Axes) -> None:
-    """Shares along x."""
+    """Ticks along x in percent."""
     ax.xaxis.set_major_formatter(FuncFormatter(lambda share, _: percent(share)))
 
 
-def worded(value: Any) -> str:
-    """A number, a class, or several numbers, for people."""
+def formatted(value: Any) -> str:
+    """A number, a class, or several numbers, formatted for readers."""
     if np.ndim(value):
-        return ", ".join(worded(one) for one in value)
+        return ", ".join(formatted(one) for one in value)
     return short(float(value)) if np.asarray(value).dtype.kind in "fiu" else str(value)
 
 
 def short(number: float) -> str:
-    """Three digits or so, for people."""
+    """Three significant digits, for readers."""
     if not np.isfinite(number):
         return str(number)
     return f"{number:,.0f}" if 1000.0 <= abs(number) < 1e6 else f"{number:.3g}"
 
 
 def percent(share: float) -> str:
-    """A share for people: 19.5 %, 60 %, < 0.1 %.
+    """A share in percent, for readers.
 
     >>> percent(0.195), percent(0.6), percent(0.0001)
     ('19.5 %', '60 %', '< 0.1 %')
@@ -232,5 +232,5 @@ def percent(share: float) -> str:
 
 
 def plain(text: object) -> str:
-    """Somebody's text as it stands: a dollar sign starts no formula."""
+    """Text drawn literally: a dollar sign does not start a formula."""
     return str(text).replace("$", r"\$")

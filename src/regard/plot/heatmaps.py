@@ -1,4 +1,4 @@
-"""Heatmaps of attention weights: which query looks at which key."""
+"""Heatmaps of attention weights."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from regard.plot import style
 from regard.plot.display import named, plain
 
-# Cells per inch of figure that the coarsest usual output (72 dots per inch) can still show.
-_CELLS = 60.0
+# What 72 dots per inch, the coarsest usual output, can still show.
+_CELLS_PER_INCH = 60.0
 
 
 def show_heatmaps(
@@ -68,7 +68,7 @@ def show_heatmaps(
     figure = style.picture(*figsize, squares=square)
     axes: NDArray[Any] = figure.subplots(rows, cols, sharex=True, sharey=True, squeeze=False)
     norm = style.scale(grid)
-    room = max(1, int(_CELLS * figsize[1] / rows)), max(1, int(_CELLS * figsize[0] / cols))
+    room = max(1, int(_CELLS_PER_INCH * figsize[1] / rows)), max(1, int(_CELLS_PER_INCH * figsize[0] / cols))
     for (r, c), ax in np.ndenumerate(axes):
         image = style.heatmap(
             style.dress(ax, grid=False),

@@ -1,4 +1,4 @@
-"""Where a curve can be watched while it grows: a notebook, a terminal, or nowhere.
+"""Live output of a growing curve: in a notebook, in a terminal, or none.
 
 ``show(display)`` is called at every step and ``close(display)`` at the end; a screen decides how often to redraw.
 """
@@ -14,17 +14,16 @@ from typing import Any
 
 from regard.plot.display import short
 
-BARS = "▁▂▃▄▅▆▇█"
-# Characters of a sparkline.
-WIDTH = 40
-# Seconds between two pictures in a notebook, and between two lines in a terminal.
-PICTURE, LINE = 0.3, 0.1
+SPARKLINE_BARS = "▁▂▃▄▅▆▇█"
+SPARKLINE_WIDTH = 40
+SECONDS_BETWEEN_NOTEBOOK_UPDATES = 0.3
+SECONDS_BETWEEN_TERMINAL_UPDATES = 0.1
 
 SCREENS = ("auto", "notebook", "terminal", "none")
 
 
 class Screen:
-    """What a growing curve is shown on: drawn at most once in ``pause`` seconds, and at the end."""
+    """Draws a growing curve at most once in ``pause`` seconds, and at the end."""
 
     def __init__(self, pause: float = math.inf) -> None:
         self._pause, self._next = pause, 0.0
@@ -40,15 +39,15 @@ class Screen:
     def _draw(self, display: Any) -> None: ...
 
 
-class Nowhere(Screen):
-    """A script: the numbers are collected, and drawn at the end."""
+class NoScreen(Screen):
+    """No live output, as in a script."""
 
 
 class Notebook(Screen):
-    """One output cell whose picture is replaced."""
+    """One output cell whose figure is replaced."""
 
     def __init__(self) -> None:
-        super().__init__(PICTURE)
+        super().__init__(SECONDS_BETWEEN_NOTEBOOK_UPDATES)
         self._handle: Any = None
 
     def _draw(self, display: Any) -> None:
@@ -62,10 +61,10 @@ class Notebook(Screen):
 
 
 class Terminal(Screen):
-    """One line that is written over: a sparkline, the last loss and the least."""
+    """One line that is overwritten: a sparkline, the last loss and the least."""
 
     def __init__(self, console: Any) -> None:
-        super().__init__(LINE)
+        super().__init__(SECONDS_BETWEEN_TERMINAL_UPDATES)
         self._console = console
 
     def close(self, display: Any) -> None:
@@ -82,7 +81,7 @@ class Terminal(Screen):
 
 
 def opened(which: str) -> Screen:
-    """The screen of that name; "auto" takes what is there."""
+    """The screen of that name; "auto" picks the one available."""
     if which == "notebook" or (which == "auto" and _in_notebook()):
         return Notebook()
     if which == "terminal" or which == "auto":
@@ -91,9 +90,9 @@ def opened(which: str) -> Screen:
             return Terminal(console)
         if which == "terminal":
             raise ModuleNotFoundError(
-                "screen='terminal' writes with rich, which is not installed; pip install 'regard[cli]' brings it"
+                "screen='terminal' needs rich, which is not installed; install it with pip install 'regard[cli]'"
             )
-    return Nowhere()
+    return NoScreen()
 
 
 def line_of(loss: Sequence[float]) -> str:
@@ -108,8 +107,8 @@ def line_of(loss: Sequence[float]) -> str:
     return f"step {len(loss)}  {sparkline(finite)}  loss {short(loss[-1])}, least {short(min(finite))}"
 
 
-def sparkline(numbers: Sequence[float], width: int = WIDTH) -> str:
-    """Finite numbers as small bars, each the mean of its share of them.
+def sparkline(numbers: Sequence[float], width: int = SPARKLINE_WIDTH) -> str:
+    """Finite numbers as small bars, each the mean of a run of them.
 
     >>> sparkline([0.0, 1.0, 7.0])
     '▁▂█'
@@ -118,12 +117,12 @@ def sparkline(numbers: Sequence[float], width: int = WIDTH) -> str:
     edges = [i * len(numbers) // count for i in range(count + 1)]
     means = [sum(numbers[a:b]) / (b - a) for a, b in pairwise(edges)]
     low, high = min(means), max(means)
-    step = (high - low) / (len(BARS) - 1) or 1.0
-    return "".join(BARS[int((mean - low) / step)] for mean in means)
+    step = (high - low) / (len(SPARKLINE_BARS) - 1) or 1.0
+    return "".join(SPARKLINE_BARS[int((mean - low) / step)] for mean in means)
 
 
 def _in_notebook() -> bool:
-    """Whether a kernel runs this; a program that never loaded IPython is in no notebook."""
+    """Whether this runs in a notebook kernel."""
     if "IPython" not in sys.modules:
         return False
     shell = getattr(sys.modules["IPython"], "get_ipython", lambda: None)()

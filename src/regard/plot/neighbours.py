@@ -1,4 +1,4 @@
-"""Neighbours: the training rows that one prediction looked at, and how much each counted."""
+"""The training rows that one prediction attends to, with their weights."""
 
 from __future__ import annotations
 
@@ -20,44 +20,43 @@ from regard.plot.display import (
     Array,
     Display,
     Labels,
+    attention_of,
     bars,
     column,
+    formatted,
     limits,
-    looks,
     named,
     percent,
     percent_axis,
     plain,
+    positive_integer,
+    rows_to_draw,
     short,
-    training,
-    unnamed,
-    whole,
-    worded,
+    without_name_warning,
 )
 
-TOP = 10
-# Characters of a title's line.
-LINE = 50
+DEFAULT_TOP = 10
+TITLE_LINE_LENGTH = 50
 # Features written beside a row.
-WRITTEN = 3
+MAX_FEATURES_IN_TEXT = 3
 
 
 class NeighbourDisplay(Display):
-    """One bar per training row looked at, the most attended on top, with its value and its weight.
+    """One bar per attended training row, the most attended on top, with its value and weight.
 
     Parameters
     ----------
     index : (top,) numbers of the training rows, weight : (top,) their weights
-    words : (top,) what to write of each row beside its number, such as its value
-    rest : weight of all rows that are not shown, and others : how many they are
-    x, y, x_weight : (K,) all training rows of a one-feature model, drawn on a second panel with circles as large as
-        their weights; query and prediction: where the question stands there, and the answer
+    words : (top,) text beside each row's number, such as its value
+    rest : total weight of the rows not shown, others : their number
+    x, y, x_weight : (K,) all training rows of a one-feature model, drawn on a second panel with circles sized
+        by weight; query and prediction: marked there
     labels : other texts for "weight", "row", "others", "title", "query", "training", "x", "y"
 
     Attributes
     ----------
-    bars_, texts_ : the artists, from the top, that of the others last; points_, query_line_, prediction_point_ : those
-        of the second panel, None where there is none; ax_ (and x_ax_), figure_.
+    bars_, texts_ : the artists, from the top, the others last; points_, query_line_, prediction_point_ : those
+        of the second panel, None without it; ax_ (and x_ax_), figure_.
 
     *Cost*: O(top + K).
 
@@ -71,9 +70,9 @@ class NeighbourDisplay(Display):
         "row": "row {row}: {words}",
         "others": "{count} others",
         "title": "{prediction} predicted at {query}",
-        "rows": "training rows, as large as their weight",
-        "query": "the question",
-        "prediction": "the answer",
+        "rows": "training rows, sized by weight",
+        "query": "query",
+        "prediction": "prediction",
         "x": "x",
         "y": "y",
     }
@@ -123,48 +122,50 @@ class NeighbourDisplay(Display):
         estimator: Any,
         X: Any,
         *,
-        top: int = TOP,
+        top: int = DEFAULT_TOP,
         labels: Labels | None = None,
         ax: Axes | Sequence[Axes] | None = None,
     ) -> Self:
-        """What the prediction of one row looked at.
+        """The rows that the prediction of one row attends to.
 
         Parameters
         ----------
         estimator : fitted, with ``attend`` and ``predict``
-        X : (1, d) the row asked about
-        top : how many training rows to show at most; the others share one last bar
+        X : (1, d) the query
+        top : maximum number of training rows shown; the others share one last bar
         ax : one pair of axes for the bars, or two for the bars and for the rows along x (one feature only)
 
         *Cost*: ``attend`` and ``predict`` of one row.
         """
-        rows = training(estimator)
+        rows = rows_to_draw(estimator)
         width = rows.X.shape[1]
         asked = np.asarray(X, np.float64)
         if asked.shape != (1, width):
             raise ValueError(f"X must be one row, shape (1, {width}), got shape {asked.shape}")
-        count = whole("top", top)
-        weights = looks(estimator, asked)[0]
+        count = positive_integer("top", top)
+        weights = attention_of(estimator, asked)[0]
         shown = np.argsort(-weights, kind="stable")[:count]
         shown = shown[weights[shown] > 0.0] if weights.any() else shown[:1]
-        with unnamed():
+        with without_name_warning():
             answer = estimator.predict(asked)[0]
-        said = cls._LABELS | dict(labels or {})
+        texts = cls._LABELS | dict(labels or {})
         classes = getattr(estimator, "classes_", None)
         values = np.asarray(rows.y if classes is None else classes[rows.y])
         names = rows.names
-        written = range(width) if width <= WRITTEN else []
+        written = range(width) if width <= MAX_FEATURES_IN_TEXT else []
         words = [
             ", ".join(
                 [
                     *(f"{plain(names[j])} = {short(rows.X[k, j])}" for j in written),
-                    f"{said['y']} = {plain(worded(values[k]))}",
+                    f"{texts['y']} = {plain(formatted(values[k]))}",
                 ]
             )
             for k in shown
         ]
         one = width == 1 and values.ndim == 1 and values.dtype.kind in "fiu"
-        features = ", ".join(f"{plain(names[j])} = {short(asked[0, j])}" for j in range(min(width, WRITTEN)))
+        features = ", ".join(
+            f"{plain(names[j])} = {short(asked[0, j])}" for j in range(min(width, MAX_FEATURES_IN_TEXT))
+        )
         display = cls(
             shown,
             weights[shown],
@@ -176,7 +177,9 @@ class NeighbourDisplay(Display):
             x_weight=weights if one else None,
             query=float(asked[0, 0]) if one else None,
             prediction=float(answer) if one else None,
-            title=said["title"].format(prediction=plain(worded(answer)), query=features + ", …" * (width > WRITTEN)),
+            title=texts["title"].format(
+                prediction=plain(formatted(answer)), query=features + ", …" * (width > MAX_FEATURES_IN_TEXT)
+            ),
             labels={"x": plain(names[0]), **(labels or {})} if one else labels,
         )
         return display.plot(ax)
@@ -187,13 +190,13 @@ class NeighbourDisplay(Display):
         extra = None if self.x is None else 2.9
         ax, along = self._panels(ax, height, extra, "the model has one feature", above=True)
         names = [
-            self._said("row", row=row, words=word) if word else self._said("row", row=row, words="").rstrip(": ")
+            self._label("row", row=row, words=word) if word else self._label("row", row=row, words="").rstrip(": ")
             for row, word in zip(self.index, self.words or [""] * self.index.size, strict=True)
         ]
         weight, colours = self.weight, [style.BLUE] * self.weight.size
         if self.others:
             weight = np.append(weight, self.rest)
-            names.append(self._said("others", count=f"{self.others:,}"))
+            names.append(self._label("others", count=f"{self.others:,}"))
             colours.append(style.MUTED)
         self.bars_ = bars(ax, weight, names, color=colours)
         room = 1.17 * max(float(weight.max()), 1e-12)
@@ -204,14 +207,14 @@ class NeighbourDisplay(Display):
         ax.set(xlabel=self.labels["weight"], xlim=(0.0, room))
         percent_axis(ax)
         if self.title:
-            (ax if along is None else along).set_title(fill(self.title, LINE))
+            (ax if along is None else along).set_title(fill(self.title, TITLE_LINE_LENGTH))
         self.x_ax_, self.points_, self.query_line_, self.prediction_point_ = along, None, None, None
         if along is not None and self.x is not None and self.y is not None and self.x_weight is not None:
             self._draw_along(along, self.x, self.y, self.x_weight)
         return self
 
     def _draw_along(self, ax: Axes, x: Array, y: Array, weight: Array) -> None:
-        """All rows where they stand, those looked at large."""
+        """All training rows along x, sized by weight."""
         style.dress(ax)
         share = weight / max(float(weight.max()), 1e-300)
         self.points_ = ax.scatter(

@@ -1,4 +1,4 @@
-"""Figures for pages that other people open: fonts that are there, the same bytes every time."""
+"""Reproducible figures for pages: fixed fonts and settings, the same bytes every time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ DPI = 160
 
 @contextmanager
 def lettered() -> Iterator[None]:
-    """Matplotlib as it comes, with letters for every language.
-
-    A reader's own settings do not change what is drawn inside, nor what is drawn inside theirs.
-    """
+    """Matplotlib's default settings with fonts for every language, restored on exit."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams["font.family"] = [fonts.LATIN]

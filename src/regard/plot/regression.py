@@ -1,4 +1,4 @@
-"""A one-dimensional regression over its training data, as the notes draw it."""
+"""A one-dimensional regression with its training data, as the study notes draw it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def plot_kernel_reg(
 
     Parameters
     ----------
-    x_test, y_truth, y_hat : (m,) queries, what is true there and what was predicted; (m, 1) is taken as (m,)
+    x_test, y_truth, y_hat : (m,) queries, true values and predictions; (m, 1) is taken as (m,)
     x_train, y_train : (n,) keys and their values
     ax : axes to draw into; by default a new figure
     labels : names of the truth, the prediction and the training data in the legend

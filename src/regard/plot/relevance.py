@@ -1,4 +1,4 @@
-"""Feature relevance: how much each feature decides about what is near."""
+"""Feature relevance: each feature's share of the distance."""
 
 from __future__ import annotations
 
@@ -12,28 +12,38 @@ from matplotlib.text import Text
 from numpy.typing import ArrayLike
 
 from regard.plot import fonts, style
-from regard.plot.display import Display, Labels, bars, column, named, percent, percent_axis, plain, training, whole
+from regard.plot.display import (
+    Display,
+    Labels,
+    bars,
+    column,
+    named,
+    percent,
+    percent_axis,
+    plain,
+    positive_integer,
+    rows_to_draw,
+)
 
-# Bars that can be read on one page.
-TOP = 25
+DEFAULT_TOP = 25
 
 
 class FeatureRelevanceDisplay(Display):
-    """One bar per feature, the most relevant on top; what was smoothed out is said in words.
+    """One bar per feature, the most relevant on top; smoothed-out features are labelled.
 
     Parameters
     ----------
     relevance : (d,) shares, not negative, adding up to 1 (or all 0)
-    names : (d,) what the features are called
-    smoothed_out : (d,) boolean: features that the search found better ignored
+    names : (d,) names of the features
+    smoothed_out : (d,) boolean: features that the search ignores
     constant : (d,) boolean: features that do not vary
-    top : how many features to draw at most; the others share one last bar
+    top : maximum number of features drawn; the others share one last bar
     labels : other texts for "relevance", "smoothed_out", "constant", "others"
 
     Attributes
     ----------
     order : (≤ top,) numbers of the features drawn, from the top.
-    bars_, texts_ : the artists, from the top, those of the others last; ax_, figure_.
+    bars_, texts_ : the artists, from the top, the others last; ax_, figure_.
 
     *Cost*: O(d·log d).
 
@@ -43,9 +53,9 @@ class FeatureRelevanceDisplay(Display):
     """
 
     _LABELS: ClassVar[dict[str, str]] = {
-        "relevance": "share in deciding what is near",
+        "relevance": "share of the distance",
         "smoothed_out": "smoothed out",
-        "constant": "does not vary",
+        "constant": "constant",
         "others": "{count} others",
     }
 
@@ -59,7 +69,7 @@ class FeatureRelevanceDisplay(Display):
         *,
         smoothed_out: ArrayLike | None = None,
         constant: ArrayLike | None = None,
-        top: int = TOP,
+        top: int = DEFAULT_TOP,
         labels: Labels | None = None,
     ) -> None:
         super().__init__(labels)
@@ -67,22 +77,22 @@ class FeatureRelevanceDisplay(Display):
         count = self.relevance.size
         if not count or not (self.relevance >= 0.0).all():
             raise ValueError("relevance must hold shares of at least 0, one for every feature")
-        most = whole("top", top)
+        most = positive_integer("top", top)
         self.names = [f"feature {j}" for j in range(count)] if names is None else named("names", names, count)
         self.smoothed_out = _flags("smoothed_out", smoothed_out, count)
         self.constant = _flags("constant", constant, count)
-        # Equal shares in the order of the columns.
+        # Stable: equal shares stay in the order of the columns.
         self.order = np.argsort(-self.relevance, kind="stable")[: count if count <= most + 1 else most]
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, *, top: int = TOP, labels: Labels | None = None, ax: Axes | None = None
+        cls, estimator: Any, *, top: int = DEFAULT_TOP, labels: Labels | None = None, ax: Axes | None = None
     ) -> Self:
-        """The relevance that a fitted estimator found: ``feature_relevance_``, by its features' names."""
+        """``feature_relevance_`` of a fitted estimator."""
         relevance = getattr(estimator, "feature_relevance_", None)
         if relevance is None:
             raise TypeError(f"estimator must be fitted and have feature_relevance_, got {type(estimator).__name__}")
-        rows = training(estimator)
+        rows = rows_to_draw(estimator)
         varies = np.nanmax(rows.X, axis=0) > np.nanmin(rows.X, axis=0)
         w = np.asarray(estimator.w_)
         counts = (np.linalg.norm(w, axis=1) if w.ndim == 2 else np.broadcast_to(w, len(varies))) != 0.0
@@ -104,7 +114,7 @@ class FeatureRelevanceDisplay(Display):
         colours = [style.BLUE] * len(names)
         if rest.size:
             share = np.append(share, self.relevance[rest].sum())
-            names.append(self._said("others", count=rest.size))
+            names.append(self._label("others", count=rest.size))
             words.append(percent(share[-1]))
             colours.append(style.MUTED)
         ax = self._on(ax, 6.4, 1.1 + 0.34 * max(len(names), 2))

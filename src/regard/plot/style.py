@@ -34,7 +34,7 @@ ORANGE = "#e69f00"
 PURPLE = "#cc79a7"
 SKY = "#56b4e9"
 
-# For families of lines, in this order.
+# Colours and dashes of a family of lines, in this order.
 CYCLE = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 
@@ -50,7 +50,7 @@ _SCREEN = 96
 
 
 class Picture(Figure):
-    """A figure without pyplot behind it that notebooks still show."""
+    """A figure without pyplot that notebooks show."""
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
         buffer = BytesIO()
@@ -60,14 +60,14 @@ class Picture(Figure):
 
 
 def picture(width: float, height: float, *, squares: bool = False) -> Picture:
-    """An empty white figure of that many inches that arranges its own axes; ``squares`` if they keep an aspect."""
+    """An empty white figure of that many inches with automatic layout; ``squares`` if axes keep an aspect."""
     figure = Picture(figsize=(width, height), facecolor=PAPER)
     figure.set_layout_engine("compressed" if squares else "constrained", w_pad=0.07, h_pad=0.07)
     return figure
 
 
 def dress(ax: Axes, *, grid: bool = True) -> Axes:
-    """Quiet spines, ticks and grid, so that the data speak."""
+    """Axes in the house style: light spines, ticks and grid."""
     for side, spine in ax.spines.items():
         spine.set_visible(side in ("left", "bottom"))
         spine.set_color(MUTED)
@@ -90,7 +90,7 @@ def legend(ax: Axes, **where: Any) -> None:
 
 
 def colorbar(mappable: Any, ax: Any, label: str = "", shrink: float = 0.9) -> Colorbar:
-    """A quiet colour bar beside ``ax``, axes or an array of them."""
+    """A colour bar beside ``ax``, axes or an array of them."""
     bar = mappable.axes.figure.colorbar(mappable, ax=ax, shrink=shrink, pad=0.02)
     bar.outline.set_edgecolor(HAIRLINE)
     bar.ax.tick_params(colors=MUTED, labelcolor=INK, labelsize=9)
@@ -107,7 +107,7 @@ def scale(weights: NDArray[Any]) -> Normalize:
 
 
 def heatmap(ax: Axes, cells: NDArray[Any], norm: Normalize, cmap: str | Colormap = WEIGHTS, **how: Any) -> AxesImage:
-    """Sharp cells in a thin frame; what is not finite is grey."""
+    """Sharp cells in a thin frame; non-finite cells are grey."""
     for spine in ax.spines.values():
         spine.set(visible=True, color=HAIRLINE)
     colours = colormaps.get_cmap(cmap).with_extremes(bad="#b9c0c7")
@@ -115,7 +115,7 @@ def heatmap(ax: Axes, cells: NDArray[Any], norm: Normalize, cmap: str | Colormap
 
 
 def truth_line(ax: Axes, x: ArrayLike, y: ArrayLike, label: str) -> Line2D:
-    """What is true, dashed, so that the prediction over it is seen."""
+    """The true curve, dashed, so that a prediction on top stays visible."""
     (line,) = ax.plot(x, y, color=INK, linestyle=(0, (5, 2)), linewidth=1.8, label=label)
     return line
 

@@ -1,4 +1,4 @@
-"""A prediction over two features: a map in colours, with the training data on top in the same colours."""
+"""Predictions over two features: filled contours, with the training data on top in the same colours."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from regard.plot import style
-from regard.plot.display import Display, Labels, answers, column, limits, plain, training
+from regard.plot.display import Display, Labels, column, limits, plain, predictions_of, rows_to_draw
 
-# Queries along each side of the map, and colours.
-SIDE = 70
-LEVELS = 14
+QUERIES_PER_SIDE = 70
+MAX_CONTOUR_LEVELS = 14
 
 
 class SurfaceDisplay(Display):
@@ -28,7 +27,7 @@ class SurfaceDisplay(Display):
     Parameters
     ----------
     x0, x1 : (m,) and (l,) values of the two features, increasing
-    predicted : (l, m) answers: x1 downwards, x0 to the right
+    predicted : (l, m) predictions: x1 along rows, x0 along columns
     train0, train1, y_train : (n,) the two features of the training rows, and their values
     labels : other texts for "x0", "x1", "y" and "held"
 
@@ -103,12 +102,12 @@ class SurfaceDisplay(Display):
         Parameters
         ----------
         estimator : fitted, with ``predict``
-        X, y : (K, d), (K,) the rows to draw; by default those the estimator remembers
-        features : numbers or names of two features, the most relevant two by default; all others stand at their median
+        X, y : (K, d), (K,) the rows to draw; by default the training rows
+        features : indices or names of two features, by default the two most relevant; the others are at their median
 
         *Cost*: ``predict`` of 4,900 rows.
         """
-        rows = training(estimator, X, y)
+        rows = rows_to_draw(estimator, X, y)
         width = rows.X.shape[1]
         if width < 2:
             raise ValueError("estimator must have two features or more for a map; RegressionCurveDisplay draws one")
@@ -119,14 +118,14 @@ class SurfaceDisplay(Display):
         a, b = (rows.feature(feature) for feature in features)
         if a == b:
             raise ValueError(f"features must be two different ones, got {features!r}")
-        # A little beyond the data, so that no dot is cut in half.
-        grids = [np.linspace(*limits(rows.X[:, j]), SIDE) for j in (a, b)]
-        query = np.tile(np.median(rows.X, axis=0), (SIDE * SIDE, 1))
+        # With a margin, so that no dot is clipped.
+        grids = [np.linspace(*limits(rows.X[:, j]), QUERIES_PER_SIDE) for j in (a, b)]
+        query = np.tile(np.median(rows.X, axis=0), (QUERIES_PER_SIDE * QUERIES_PER_SIDE, 1))
         query[:, a], query[:, b] = (one.ravel() for one in np.meshgrid(*grids))
         display = cls(
             grids[0],
             grids[1],
-            answers(estimator, query).reshape(SIDE, SIDE),
+            predictions_of(estimator, query).reshape(QUERIES_PER_SIDE, QUERIES_PER_SIDE),
             train0=rows.X[:, a],
             train1=rows.X[:, b],
             y_train=rows.y,
@@ -138,12 +137,12 @@ class SurfaceDisplay(Display):
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw into ``ax``, or into a new figure."""
         ax = self._on(ax, 6.2, 4.8, grid=False)
-        # The map alone sets the scale: one wild y must not wash it out. Dots beyond it take the end colours.
+        # The predictions alone set the scale, so that one outlier in y does not; dots beyond it take the end colours.
         finite = self.predicted[np.isfinite(self.predicted)]
         low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
         if not high - low > 1e-12 * max(abs(low), abs(high)):
             low, high = low - 0.5, high + 0.5
-        levels = MaxNLocator(LEVELS).tick_values(low, high)
+        levels = MaxNLocator(MAX_CONTOUR_LEVELS).tick_values(low, high)
         self.contours_ = ax.contourf(
             self.x0, self.x1, np.ma.masked_invalid(self.predicted), levels=levels, cmap=style.VALUES, extend="neither"
         )
@@ -163,6 +162,6 @@ class SurfaceDisplay(Display):
         ax.set(xlabel=self.labels["x0"], ylabel=self.labels["x1"])
         ax.set(xlim=(self.x0[0], self.x0[-1]), ylim=(self.x1[0], self.x1[-1]))
         if self._held:
-            ax.set_title(self._said("held"), color=style.MUTED, fontsize=10)
+            ax.set_title(self._label("held"), color=style.MUTED, fontsize=10)
         self.colorbar_ = style.colorbar(self.contours_, ax, self.labels["y"])
         return self

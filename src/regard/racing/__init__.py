@@ -1,1 +1,1 @@
-"""Races: ways to compute the same averages, timed in turns. ``regard bench`` and the benchmarks share them."""
+"""Timing of methods that compute the same averages, used by ``regard bench`` and the benchmarks."""

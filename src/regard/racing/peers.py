@@ -1,8 +1,8 @@
 """Peers: other ways to compute f(q) = Σ softmax(−½w²‖q − k‖²) v, written as a careful user would write them.
 
-Every peer is a function of the keys (K, d), the values (K,) and w that does what can be done once (norms, trees,
-copies into tensors) and gives back ``run(queries, setting) → answers``. The setting is what its speed hangs on: rows
-of queries handled at once or, for SDPA, how widths are padded. All work in the dtype of the keys, on centred data
+Every peer is a function of the keys (K, d), the values (K,) and w that does one-time work (norms, trees,
+copies into tensors) and returns ``run(queries, setting) → answers``. The setting decides its speed: queries per
+block or, for SDPA, the multiple to which widths are padded. All work in the dtype of the keys, on centred data
 where products of coordinates are taken.
 """
 
@@ -16,12 +16,12 @@ from regard.core.arrays import Array
 
 Run = Callable[[Array, int], Array]
 
-# What a tree may lose of each sum. The answer then loses at most four times as much: safely below 1e-9.
-TREE_SHARE = 1e-10
+# Relative tolerance of each sum of a tree. The answer is off by at most four times as much, safely below 1e-9.
+TREE_TOLERANCE = 1e-10
 
 
 def numpy_in_place(keys: Array, values: Array, w: float) -> Run:
-    """The same with every saving numpy allows: one buffer, ‖q‖² left out (it cancels), mass and moment in one go."""
+    """Plain numpy, optimised: one buffer, ‖q‖² omitted (it cancels), mass and moment in one product."""
     real = keys.dtype.type
     centre = keys.mean(axis=0)
     key = np.ascontiguousarray((keys - centre).T)
@@ -94,18 +94,20 @@ def statsmodels_kernel_reg(keys: Array, values: Array, w: float) -> Run:
 
 
 def kdtree_ratio(keys: Array, values: Array, w: float) -> Run:
-    """scikit-learn's KDTree: a weighted kernel density over a plain one, each within ``TREE_SHARE`` of itself.
+    """scikit-learn's KDTree: a weighted kernel density over a plain one, each within ``TREE_TOLERANCE``.
 
-    Its weights must be positive: the values are lifted by so much, and the lift is taken off again.
+    Its weights must be positive, so the values are shifted, and the shift is subtracted again.
     """
     from sklearn.neighbors import KDTree
 
-    lift = 2.0 * float(values.min()) - float(values.max())
-    plain, weighted = KDTree(keys), KDTree(keys, sample_weight=values - lift)
+    shift = 2.0 * float(values.min()) - float(values.max())
+    plain, weighted = KDTree(keys), KDTree(keys, sample_weight=values - shift)
 
     def run(queries: Array, _: int) -> Array:
-        # Breadth first: at such shares it is five to ten times faster than the other way.
-        sums = [tree.kernel_density(queries, 1 / w, rtol=TREE_SHARE, breadth_first=True) for tree in (plain, weighted)]
-        return np.asarray(sums[1] / sums[0] + lift)
+        # At this tolerance breadth first is five to ten times faster than depth first.
+        sums = [
+            tree.kernel_density(queries, 1 / w, rtol=TREE_TOLERANCE, breadth_first=True) for tree in (plain, weighted)
+        ]
+        return np.asarray(sums[1] / sums[0] + shift)
 
     return run

@@ -1,8 +1,8 @@
-"""A race: contestants who compute the same averages, timed in turns. ``regard bench`` and the benchmarks share it.
+"""Timing of several methods that compute the same averages, in turns. ``regard bench`` and the benchmarks share it.
 
 The problem: keys and queries uniform on [0, 5)^d, values Σ(2 sin x + x^0.8) + N(0, 0.5²), as in the study notes.
-Slow contestants answer fewer queries, always from all keys, and their time is extended in proportion. Everybody
-takes a turn in every round, so that a busy moment of the machine hits all of them, and medians are compared.
+Slow methods answer fewer queries, always from all keys, and their time is scaled up in proportion. Every method is
+timed in every round, so that other load on the machine affects all of them, and medians are compared.
 """
 
 from __future__ import annotations
@@ -22,13 +22,17 @@ from regard.data.synthetic import NOISE, notes_truth
 
 Answer = Callable[[Array], Array]  # queries (q, d) → answers (q,)
 
-REST = 0.1  # seconds between contestants: threads of BLAS and OpenMP spin a while after their work
-SHORTEST = 0.03  # seconds of one timing; shorter calls are repeated
-FEWEST, MOST = 16, 500  # queries whose errors are measured
+# Pause between methods: threads of BLAS and OpenMP spin a while after their work.
+PAUSE_SECONDS = 0.1
+# Shorter calls are repeated until one timing takes this long.
+MIN_TIMING_SECONDS = 0.03
+# Queries whose errors are measured.
+MIN_CHECKED_QUERIES = 16
+MAX_CHECKED_QUERIES = 500
 
 
-class Rows(NamedTuple):
-    """A problem: as many queries as keys."""
+class RaceProblem(NamedTuple):
+    """As many queries as keys."""
 
     query: Array  # (n, d)
     key: Array  # (n, d)
@@ -37,15 +41,15 @@ class Rows(NamedTuple):
 
 @dataclass
 class Contestant:
-    """Someone who answers the first ``queries`` of the problem's ``of`` queries, and how long that took each round."""
+    """A method that answers the first ``queries`` of ``of`` queries, and its time in each round."""
 
     name: str
     run: Callable[[], Array]
-    answers: Array  # (queries,)  what it gives
+    answers: Array  # (queries,)
     of: int
     calls: int = 1  # in one timing
     seconds: list[float] = field(default_factory=list)  # of one call
-    error: float = float("inf")  # largest, in units of the range of the values; unknown until judged
+    error: float = float("inf")  # largest, in units of the range of the values; inf until measured
 
     @property
     def queries(self) -> int:
@@ -53,7 +57,7 @@ class Contestant:
 
     @property
     def part(self) -> bool:
-        """Whether its time for the whole problem is extended from fewer queries."""
+        """Whether its time for the whole problem is scaled up from fewer queries."""
         return self.queries < self.of
 
     @property
@@ -62,7 +66,7 @@ class Contestant:
         return median(self.seconds) * self.of / self.queries
 
 
-def rows(n: int, d: int, seed: int = 0) -> Rows:
+def rows(n: int, d: int, seed: int = 0) -> RaceProblem:
     """The problem with n keys and n queries in d features, float64.
 
     >>> [array.shape for array in rows(5, 2)]
@@ -70,16 +74,16 @@ def rows(n: int, d: int, seed: int = 0) -> Rows:
     """
     rng = np.random.default_rng(seed)
     query, key = rng.uniform(0.0, 5.0, (n, d)), rng.uniform(0.0, 5.0, (n, d))
-    return Rows(query, key, valued(key, rng))
+    return RaceProblem(query, key, valued(key, rng))
 
 
 def valued(key: Array, rng: np.random.Generator) -> Array:
-    """Values (n,) for the keys: the notes' curve, summed over the features, and noise."""
+    """Noisy values (n,) of the keys: the notes' curve summed over the features."""
     return np.asarray(notes_truth(key).sum(axis=1) + rng.normal(0.0, NOISE, len(key)))
 
 
 def entered(name: str, answer: Answer, query: Array, seconds: float, least: int | None = None) -> Contestant:
-    """A contestant, warm, with as many queries as take it about ``seconds``, and at least ``least`` (None: all)."""
+    """A method, warmed up, with as many queries as take about ``seconds``, and at least ``least`` (None: all)."""
     of = len(query)
     count = of if least is None else min(of, least)
     answer(query[:count])
@@ -89,13 +93,15 @@ def entered(name: str, answer: Answer, query: Array, seconds: float, least: int 
         spent = perf_counter() - started
         if count == of or spent >= 0.6 * seconds:
             break
-        # In steps, because the first few queries often cost more than the rest.
+        # In steps, since the first few queries often cost more than the rest.
         count = min(of, max(count + 1, round(count * min(8.0, seconds / spent))))
-    return Contestant(name, partial(answer, query[:count]), answers, of, calls=max(1, round(SHORTEST / spent)))
+    return Contestant(
+        name, partial(answer, query[:count]), answers, of, calls=max(1, round(MIN_TIMING_SECONDS / spent))
+    )
 
 
-def race(contestants: Sequence[Contestant], rounds: int, rest: float = REST) -> None:
-    """Time everybody in every round, each round from another starting point, with a ``rest`` before each."""
+def race(contestants: Sequence[Contestant], rounds: int, rest: float = PAUSE_SECONDS) -> None:
+    """Time every method in every round, each round in another order, with a pause before each."""
     gc.collect()
     gc.disable()
     try:
@@ -111,15 +117,15 @@ def race(contestants: Sequence[Contestant], rounds: int, rest: float = REST) -> 
         gc.enable()
 
 
-def judge(contestants: Sequence[Contestant], given: Rows, w: float, pairs: int) -> None:
-    """Measure everybody's error, against direct differences in float64 for the first queries, about ``pairs`` pairs."""
-    count = min(len(given.query), max(FEWEST, min(MOST, pairs // len(given.key))))
+def judge(contestants: Sequence[Contestant], given: RaceProblem, w: float, pairs: int) -> None:
+    """Measure each method's error against direct differences in float64, on about ``pairs`` pairs."""
+    count = min(len(given.query), max(MIN_CHECKED_QUERIES, min(MAX_CHECKED_QUERIES, pairs // len(given.key))))
     truth = exact(given.query[:count], given.key, given.value, w)
     scale = float(np.ptp(given.value))
     for one in contestants:
         answer = one.answers[:count]
         worst = float(np.abs(answer - truth[: len(answer)]).max()) / scale
-        # No number at all is as wrong as can be.
+        # NaN counts as an infinite error.
         one.error = worst if worst == worst else float("inf")
 
 
@@ -142,7 +148,7 @@ def clock(run: Callable[[], Any], calls: int = 1) -> float:
 
 
 def span(seconds: float) -> str:
-    """A time in words, three digits of it.
+    """A duration with three significant digits.
 
     >>> span(0.00012), span(3.14159), span(90000.0)
     ('0.12 ms', '3.14 s', '25 h')

@@ -1,4 +1,4 @@
-"""The alignment of a translation: which source token each target token looked at, with the tokens on both axes."""
+"""The alignment of a translation: weights of target tokens over source tokens, with the tokens on both axes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from numpy.typing import ArrayLike
 from regard.plot import style
 from regard.plot.display import Display, Labels, named, plain
 
-# Letters of a token that are written; a longer one ends in ….
-LETTERS = 14
-# Inches of a cell that lets its token be read, and the most inches of a figure's side before cells shrink.
-CELL, LARGEST = 0.26, 15.0
-# Size of a token's letters in points: as large as its cell allows, between these.
-SMALLEST_TYPE, LARGEST_TYPE = 5.0, 11.0
+# Width of a token in Latin letters; a longer one is cut and ends in ….
+MAX_TOKEN_WIDTH = 14
+# Inches of a cell whose token is legible.
+CELL_SIZE = 0.26
+# Inches of a figure's side beyond which cells shrink.
+MAX_FIGURE_SIDE = 15.0
+# Points of a token's letters: as large as its cell allows, between these.
+MIN_FONT_SIZE = 5.0
+MAX_FONT_SIZE = 11.0
 
 
 class AlignmentDisplay(Display):
@@ -32,14 +35,13 @@ class AlignmentDisplay(Display):
     ----------
     weights : (T, S), as a ``Translation`` of ``regard.seq2seq`` has them
     tokens, source_tokens : (T,) and (S,) texts. A space is shown as ␣, a token of more than 14 letters ends in …,
-        and source tokens are turned upright where they would run into each other.
-    entropy : draw beside each target token how widely its step looked, in nats, from 0 (at one token) to log S (at all
-        alike)
+        and source tokens are rotated where they would overlap.
+    entropy : draw beside each target token the entropy of its weights, in nats, from 0 (one token) to log S (uniform)
     labels : other texts for "source", "target", "weight", "entropy"
 
     Attributes
     ----------
-    image_, colorbar_ (None if not wanted), entropy_ (bars, None if not wanted) : the artists; ax_, figure_.
+    image_, colorbar_ (None without one), entropy_ (bars, None without them) : the artists; ax_, figure_.
 
     Colours run from 0 to 1 always, so that alignments can be compared. *Empty rows*: white; NaN is grey. *Cost*:
     O(T·S).
@@ -92,48 +94,53 @@ class AlignmentDisplay(Display):
         return made.plot(ax)
 
     def plot(self, ax: Axes | None = None, *, colorbar: bool = True) -> Self:
-        """Draw into ``ax``, or into a new figure that is as large as the tokens need."""
+        """Draw into ``ax``, or into a new figure sized by the tokens."""
         targets, sources = self.weights.shape
-        words = [written(token) for token in self.source_tokens]
-        said = [written(token) for token in self.tokens]
-        beside = 0.09 * max(map(letters, said)) + 1.1 + (1.0 if colorbar else 0.0) + (0.8 if self.entropy else 0.0)
-        above = 1.1 if max(map(letters, words)) <= 2 else 0.8 + 0.09 * max(map(letters, words))
+        sources_text = [written(token) for token in self.source_tokens]
+        targets_text = [written(token) for token in self.tokens]
+        beside = (
+            0.09 * max(map(text_width, targets_text))
+            + 1.1
+            + (1.0 if colorbar else 0.0)
+            + (0.8 if self.entropy else 0.0)
+        )
+        above = 1.1 if max(map(text_width, sources_text)) <= 2 else 0.8 + 0.09 * max(map(text_width, sources_text))
         ax = self._on(ax, _inches(sources, beside, 3.4), _inches(targets, above, 2.2), grid=False)
         self.image_ = style.heatmap(ax, self.weights, Normalize(0.0, 1.0), aspect="auto")
-        self._write(ax, words, said)
+        self._write(ax, sources_text, targets_text)
         self.entropy_ = self._bars(ax) if self.entropy else None
         self.colorbar_ = style.colorbar(self.image_, ax, self.labels["weight"]) if colorbar else None
         return self
 
-    def _write(self, ax: Axes, words: list[str], said: list[str]) -> None:
+    def _write(self, ax: Axes, sources_text: list[str], targets_text: list[str]) -> None:
         """Tokens on both axes, as large as their cells allow."""
         box = ax.get_position()
         size: tuple[float, float] = tuple(ax.figure.get_size_inches())  # type: ignore[union-attr]
-        across, down = box.width * size[0] / len(words), box.height * size[1] / len(said)
+        across, down = box.width * size[0] / len(sources_text), box.height * size[1] / len(targets_text)
         ax.xaxis.tick_top()
         ax.xaxis.set_label_position("top")
-        widest = max(map(letters, words))
+        widest = max(map(text_width, sources_text))
         fitting = 72.0 * across / (0.62 * widest)  # points at which the widest token fills its cell
-        upright = widest > 2 and fitting < LARGEST_TYPE
-        size_across = _between(0.62 * 72.0 * across if upright else fitting)
-        ax.set_xticks(range(len(words)), [plain(word) for word in words], rotation=90 if upright else 0)
-        ax.set_yticks(range(len(said)), [plain(word) for word in said])
-        for axis, points in ((ax.xaxis, size_across), (ax.yaxis, _between(0.62 * 72.0 * down))):
+        upright = widest > 2 and fitting < MAX_FONT_SIZE
+        size_across = _font_size(0.62 * 72.0 * across if upright else fitting)
+        ax.set_xticks(range(len(sources_text)), [plain(word) for word in sources_text], rotation=90 if upright else 0)
+        ax.set_yticks(range(len(targets_text)), [plain(word) for word in targets_text])
+        for axis, points in ((ax.xaxis, size_across), (ax.yaxis, _font_size(0.62 * 72.0 * down))):
             axis.set_tick_params(length=0.0, pad=4.0)
             for label in axis.get_ticklabels():
                 label.set_fontsize(points)
         ax.set(xlabel=self.labels["source"], ylabel=self.labels["target"])
 
     def _bars(self, ax: Axes) -> BarContainer:
-        """How widely each step looked, in axes of their own to the right."""
+        """Entropy of each row of weights, in axes of their own to the right."""
         targets, sources = self.weights.shape
-        side = ax.inset_axes((1.02, 0.0, max(0.06, 0.5 / (CELL * sources + 0.5)), 1.0), sharey=ax)
+        side = ax.inset_axes((1.02, 0.0, max(0.06, 0.5 / (CELL_SIZE * sources + 0.5)), 1.0), sharey=ax)
         style.dress(side, grid=False)
         side.tick_params(labelleft=False, left=False, labelsize=8)
         side.spines["left"].set_color(style.HAIRLINE)
-        kept = np.where(self.weights > 0.0, self.weights, 1.0)  # NaN is kept, and draws no bar
-        told = 0.0 - (self.weights * np.log(kept)).sum(1)
-        bars = side.barh(range(targets), told, height=0.7, color=style.VERMILION)
+        positive = np.where(self.weights > 0.0, self.weights, 1.0)  # log 1 = 0; a NaN weight gives NaN, and no bar
+        entropy = 0.0 - (self.weights * np.log(positive)).sum(1)
+        bars = side.barh(range(targets), entropy, height=0.7, color=style.VERMILION)
         most = float(np.log(sources)) if sources > 1 else 1.0
         side.set(xlim=(0.0, most), xticks=(0.0, most))
         side.set_xticklabels(("0", "log S" if sources > 1 else "1"))
@@ -142,28 +149,28 @@ class AlignmentDisplay(Display):
 
 
 def written(token: str) -> str:
-    """A token as it stands at its axis.
+    """A token as written on its axis.
 
     >>> written(" "), written("Donaudampfschifffahrt")
     ('␣', 'Donaudampfsch…')
     """
-    seen = "".join("␣" if c == " " else c if c.isprintable() else repr(c)[1:-1] for c in token)
-    if letters(seen) <= LETTERS:
-        return seen
-    while letters(seen) > LETTERS - 1:
-        seen = seen[:-1]
-    return f"{seen}…"
+    shown = "".join("␣" if c == " " else c if c.isprintable() else repr(c)[1:-1] for c in token)
+    if text_width(shown) <= MAX_TOKEN_WIDTH:
+        return shown
+    while text_width(shown) > MAX_TOKEN_WIDTH - 1:
+        shown = shown[:-1]
+    return f"{shown}…"
 
 
-def letters(text: str) -> int:
-    """How wide a text is, in Latin letters; a Chinese one is two, an accent none."""
+def text_width(text: str) -> int:
+    """Width of a text in Latin letters; a Chinese character counts 2, a combining accent 0."""
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def _inches(cells: int, margin: float, least: float) -> float:
-    return min(max(least, margin + CELL * cells), LARGEST)
+    return min(max(least, margin + CELL_SIZE * cells), MAX_FIGURE_SIDE)
 
 
-def _between(points: float) -> float:
-    """Type of so many points, or the nearest size that is drawn; a line holds 0.62 of its height."""
-    return min(max(SMALLEST_TYPE, points), LARGEST_TYPE)
+def _font_size(points: float) -> float:
+    """Font size clipped to the sizes drawn."""
+    return min(max(MIN_FONT_SIZE, points), MAX_FONT_SIZE)

@@ -1,4 +1,4 @@
-"""The training curve: the loss at every step, watched while it falls or drawn when it is over."""
+"""The training curve: the loss at every step, drawn live or afterwards."""
 
 from __future__ import annotations
 
@@ -12,33 +12,32 @@ from numpy.typing import ArrayLike
 
 from regard.plot import style
 from regard.plot.display import Display, Labels, column, limits, short
-from regard.plot.live import SCREENS, Nowhere, Screen, opened
+from regard.plot.live import SCREENS, NoScreen, Screen, opened
 
 # Losses that span more than this factor are drawn on a logarithmic axis.
-DECADE = 20.0
+MIN_RATIO_FOR_LOG_AXIS = 20.0
 
 
 class TrainingCurveDisplay(Display):
-    """The loss at every step, with that of held-out rows or the least so far, and the step that was kept.
+    """The loss at every step, with that of held-out rows or the least so far, and the step that was chosen.
 
-    It updates live, and the screen is what is there: a picture that grows in a notebook, a sparkline in a terminal;
-    a script just collects. Hand it to whoever reports progress:
+    It updates live: a figure in a notebook, a sparkline in a terminal, nothing in a script. Use it as
 
     - ``model.set_callbacks(display).fit(X, y)`` for the estimators that learn (scikit-learn 1.9 or newer);
     - ``progress=display`` for the searches of ``regard.bandwidth``;
-    - ``display.update(step, loss, validation)`` in a loop of your own, and ``display.close()`` after it.
+    - ``display.update(step, loss, validation)`` in your own loop, followed by ``display.close()``.
 
     Parameters
     ----------
-    step, loss : (n,) what is known already
-    validation : (n,) loss of rows held out
-    best : the step that was kept; by default the one of least validation loss, or of least loss
-    screen : "auto", "notebook", "terminal", or "none" to collect in silence
+    step, loss : (n,) steps so far
+    validation : (n,) loss of held-out rows
+    best : the step that was chosen; by default the one of least validation loss, or of least loss
+    screen : "auto", "notebook", "terminal" or "none"
     labels : other texts for "step", "loss", "validation", "least", "best"
 
     Attributes
     ----------
-    line_, validation_line_, least_line_, best_point_ : the artists, None where there was nothing to draw; ax_, figure_.
+    line_, validation_line_, least_line_, best_point_ : the artists, None if not drawn; ax_, figure_.
 
     *Empty rows*: a NaN or an infinite loss leaves a gap. *Cost*: O(n) for every picture, a few pictures a second.
 
@@ -57,7 +56,7 @@ class TrainingCurveDisplay(Display):
         "train": "training",
         "validation": "held-out rows",
         "least": "least so far",
-        "best": "kept: {loss} at {step}",
+        "best": "chosen: {loss} at {step}",
     }
 
     line_: Line2D
@@ -90,18 +89,18 @@ class TrainingCurveDisplay(Display):
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, labels: Labels | None = None, ax: Axes | None = None) -> Self:
-        """How a fitted estimator learned: its ``history_`` by epochs, or the ``search_`` for its w by evaluations."""
+        """The training of a fitted estimator: its ``history_`` by epochs, or its ``search_`` by evaluations."""
         display = cls(screen="none", labels=labels)
-        display._remember(estimator)
+        display._load(estimator)
         if not display.step:
             raise TypeError(
-                f"estimator must have learned: {type(estimator).__name__} has neither history_ nor a search_"
+                f"estimator must have history_ or search_ (something learned), got {type(estimator).__name__}"
             )
         return display.plot(ax)
 
     @property
     def best(self) -> int | None:
-        """The step that was kept; None before any finite loss."""
+        """The chosen step; None before any finite loss."""
         if self._best is not None:
             return self._best
         judged = self.validation if self._held else self.loss
@@ -109,7 +108,7 @@ class TrainingCurveDisplay(Display):
         return min(finite)[1] if finite else None
 
     def update(self, step: int, loss: float, validation: float | None = None) -> None:
-        """One more step; shown at once if it is time for another picture."""
+        """Append a step, and redraw if an update is due."""
         self.step.append(int(step))
         self.loss.append(float(loss))
         self.validation.append(np.nan if validation is None else float(validation))
@@ -119,38 +118,38 @@ class TrainingCurveDisplay(Display):
         self._screen.show(self)
 
     def __call__(self, step: int, loss: float, done: float | None = None) -> None:  # noqa: ARG002
-        """A ``progress`` function: told of every evaluation, and by some of the share of work done."""
+        """As a ``progress`` function: append an evaluation; the share of work done is ignored."""
         self._kind = "evaluation"
         self.update(step, loss)
 
     def close(self) -> Self:
-        """The last picture: nothing more will come."""
+        """Draw the final figure and end the live output."""
         if self.step:
             self.plot(getattr(self, "ax_", None))
         if self._screen is not None:
             self._screen.close(self)
-            self._screen = Nowhere()
+            self._screen = NoScreen()
         return self
 
     def setup(self, estimator: Any, context: Any) -> None:  # noqa: ARG002
-        """scikit-learn: ``fit`` begins, and so does the curve."""
+        """scikit-learn callback: ``fit`` begins."""
         self.step, self.loss, self.validation, self._best, self._screen = [], [], [], None, None
         self._kind = "epoch" if hasattr(estimator, "max_iter") else "evaluation"
 
-    def on_fit_task_begin(self, estimator: Any, context: Any, **told: Any) -> None:
-        """scikit-learn: steps are too short to announce."""
+    def on_fit_task_begin(self, estimator: Any, context: Any, **context_options: Any) -> None:
+        """scikit-learn callback: nothing to do."""
 
-    def on_fit_task_end(self, estimator: Any, context: Any, *, metadata: Any = None, **told: Any) -> bool:  # noqa: ARG002
-        """scikit-learn: one step of ``fit`` is over."""
+    def on_fit_task_end(self, estimator: Any, context: Any, *, metadata: Any = None, **context_options: Any) -> bool:  # noqa: ARG002
+        """scikit-learn callback: a step of ``fit`` ended."""
         if metadata and "criterion" in metadata:
             self.update(len(self.step) + 1, metadata["criterion"])
         return False
 
     def teardown(self, estimator: Any, context: Any) -> None:  # noqa: ARG002
-        """scikit-learn: ``fit`` is over. What it remembers says more than what it told on the way."""
+        """scikit-learn callback: ``fit`` ended; its ``history_`` holds more than the callbacks received."""
         history = getattr(estimator, "history_", None)
         if history is not None and len(history.loss) == len(self.step):
-            self._remember(estimator)
+            self._load(estimator)
         self.close()
 
     def plot(self, ax: Axes | None = None) -> Self:
@@ -160,7 +159,7 @@ class TrainingCurveDisplay(Display):
         if again:
             ax.clear()
             style.dress(ax)
-        step, loss, validation = np.array(self.step), _gaps(self.loss), _gaps(self.validation)
+        step, loss, validation = np.array(self.step), _finite(self.loss), _finite(self.validation)
         self.validation_line_ = self.least_line_ = self.best_point_ = None
         few = len(step) <= 60
         (self.line_,) = ax.plot(
@@ -168,7 +167,7 @@ class TrainingCurveDisplay(Display):
             loss,
             color=style.BLUE,
             linewidth=1.3,
-            # A search jumps from place to place: a line between its evaluations would mean nothing.
+            # A search jumps: a line between its evaluations would have no meaning.
             linestyle="none" if self._kind == "evaluation" else "-",
             marker="o",
             markersize=4.0 if few else 2.8,
@@ -192,14 +191,14 @@ class TrainingCurveDisplay(Display):
             )
         shown = np.concatenate([loss, validation])
         shown = shown[np.isfinite(shown)]
-        logarithmic = shown.size and shown.min() > 0.0 and shown.max() > DECADE * shown.min()
+        logarithmic = shown.size and shown.min() > 0.0 and shown.max() > MIN_RATIO_FOR_LOG_AXIS * shown.min()
         ax.set_yscale("log" if logarithmic else "linear")
         if shown.size:
             ax.set_ylim(*(np.exp(limits(np.log(shown))) if logarithmic else limits(shown)))
         if (best := self.best) is not None:
             height = (validation if self._held else loss)[self.step.index(best)]
-            kept = self._said("best", loss=short(height), step=f"{self.labels[self._kind]} {best}")
-            (self.best_point_,) = ax.plot([best], [height], "o", color=style.INK, markersize=7, zorder=5, label=kept)
+            chosen = self._label("best", loss=short(height), step=f"{self.labels[self._kind]} {best}")
+            (self.best_point_,) = ax.plot([best], [height], "o", color=style.INK, markersize=7, zorder=5, label=chosen)
         ax.set(xlabel=self.labels[self._kind], ylabel=self.labels["loss"])
         ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
         if self.step:
@@ -211,8 +210,8 @@ class TrainingCurveDisplay(Display):
         """Whether there are held-out rows."""
         return bool(np.isfinite(self.validation).any())
 
-    def _remember(self, estimator: Any) -> None:
-        """Take over what a fitted estimator knows of its learning."""
+    def _load(self, estimator: Any) -> None:
+        """Take the losses from a fitted estimator."""
         history, search = getattr(estimator, "history_", None), getattr(estimator, "search_", None)
         if history is not None:
             self._kind, self.loss = "epoch", np.asarray(history.loss, np.float64).tolist()
@@ -225,7 +224,7 @@ class TrainingCurveDisplay(Display):
         self.step = list(range(1, len(self.loss) + 1))
 
 
-def _gaps(numbers: list[float]) -> Any:
-    """Numbers (n,) with NaN for whatever cannot be drawn."""
+def _finite(numbers: list[float]) -> Any:
+    """Numbers (n,), NaN if not finite."""
     array = np.array(numbers, np.float64)
     return np.where(np.isfinite(array), array, np.nan)

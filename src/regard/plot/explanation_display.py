@@ -1,4 +1,4 @@
-"""Explanation: the rows behind one prediction, what each counted for or against, and what made them near."""
+"""The training rows behind one prediction: attention, effective weights, and each feature's share of the distance."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from regard.plot.display import (
     Labels,
     bars,
     column,
+    formatted,
     named,
     percent,
     percent_axis,
     plain,
     short,
-    unnamed,
-    worded,
+    without_name_warning,
 )
 
-TOP = 8
-# Features drawn at most, and characters of a title's line.
-FEATURES, LINE = 12, 60
+DEFAULT_TOP = 8
+MAX_FEATURES = 12
+TITLE_LINE_LENGTH = 60
 
 
 class ExplanationDisplay(Display):
-    """Attention and effective weight of each row looked at, and each feature's share in what was near.
+    """Attention and effective weight of each attended row, and each feature's share of the distance.
 
     Parameters
     ----------
-    weight : (top,) attention of the rows, effective : (top,) what their y counts in the prediction, may be negative
-    words : (top,) what to call the rows
-    nearness : (C,) shares of the features, names : (C,) what they are called; None draws no second panel
-    title : a line or two; far : the query is far from everything, which is said under the title
+    weight : (top,) attention of the rows, effective : (top,) weights of their y in the prediction, may be negative
+    words : (top,) names of the rows
+    nearness : (C,) shares of the features, names : (C,) their names; None draws no second panel
+    title : text above; far : the query is far from all training rows, which is written under the title
     labels : other texts for "weight", "effective", "x", "nearness", "far"
 
     Attributes
     ----------
     bars_, marks_ : attention as bars, from the top, and effective weights as diamonds; nearness_bars_ : those of the
-        second panel, None where there is none; ax_ (and nearness_ax_), figure_.
+        second panel, None without it; ax_ (and nearness_ax_), figure_.
 
     *Cost*: O(top + C).
 
@@ -56,11 +56,11 @@ class ExplanationDisplay(Display):
     """
 
     _LABELS: ClassVar[dict[str, str]] = {
-        "weight": "attention: how near it is",
-        "effective": "effective weight: what its y counts",
+        "weight": "attention",
+        "effective": "effective weight in the prediction",
         "x": "weight",
-        "nearness": "share in the distance",
-        "far": "far from everything: do not trust it",
+        "nearness": "share of the distance",
+        "far": "far from all training rows: do not trust it",
     }
 
     bars_: BarContainer
@@ -98,7 +98,7 @@ class ExplanationDisplay(Display):
         estimator: Any,
         X: Any,
         *,
-        top: int = TOP,
+        top: int = DEFAULT_TOP,
         labels: Labels | None = None,
         ax: Axes | Sequence[Axes] | None = None,
     ) -> Self:
@@ -107,22 +107,22 @@ class ExplanationDisplay(Display):
         Parameters
         ----------
         estimator : fitted, with ``explain``
-        X : the row asked about: (1, d), or a dataframe of one row
-        top : how many training rows to show at most
+        X : the query: (1, d), or a dataframe of one row
+        top : maximum number of training rows shown
         ax : one pair of axes for the rows, or two for the rows and for the features
 
         *Cost*: ``explain`` of one row.
         """
-        with unnamed():
-            told = estimator.explain(X, top=top)
-        if len(told) != 1:
-            raise ValueError(f"X must be one row, got {len(told)}")
-        one = told[0]
+        with without_name_warning():
+            explanation = estimator.explain(X, top=top)
+        if len(explanation) != 1:
+            raise ValueError(f"X must be one row, got {len(explanation)}")
+        one = explanation[0]
         if not len(one.index):
-            raise ValueError("X has no training row in reach (empty='nan'): there is nothing to draw")
-        words = [f"row {row}: y = {worded(y)}" for row, y in zip(one.row, one.value, strict=True)]
+            raise ValueError("X has no training row within the bandwidth (empty='nan'), so there is nothing to draw")
+        words = [f"row {row}: y = {formatted(y)}" for row, y in zip(one.row, one.value, strict=True)]
         known = not np.isnan(one.nearness).any()
-        title = f"{worded(one.answer)} predicted from {short(one.neighbours)} of {one.rows:,} rows"
+        title = f"{formatted(one.answer)} predicted from {short(one.neighbours)} of {one.rows:,} rows"
         return cls(
             one.weight,
             one.effective,
@@ -137,7 +137,7 @@ class ExplanationDisplay(Display):
     def plot(self, ax: Axes | Sequence[Axes] | None = None) -> Self:
         """Draw into ``ax``, one pair of axes or two, or into a new figure."""
         height = 1.5 + 0.34 * max(self.weight.size, 3)
-        extra = None if self.nearness is None else 0.9 + 0.32 * max(min(self.nearness.size, FEATURES), 2)
+        extra = None if self.nearness is None else 0.9 + 0.32 * max(min(self.nearness.size, MAX_FEATURES), 2)
         rows, features = self._panels(ax, height, extra, "there is nearness to draw")
         words = [plain(word) for word in self.words]
         self.bars_ = bars(rows, self.weight, words, color=style.BLUE, label=self.labels["weight"])
@@ -153,7 +153,7 @@ class ExplanationDisplay(Display):
         low, high = min(0.0, float(self.effective.min())), max(float(self.weight.max()), float(self.effective.max()))
         air = 0.06 * max(high - low, 1e-12)
         rows.set(xlabel=self.labels["x"], xlim=(low - air * (low < 0.0), high + air))
-        title = [fill(self.title, LINE)] * bool(self.title) + [self.labels["far"]] * self.far
+        title = [fill(self.title, TITLE_LINE_LENGTH)] * bool(self.title) + [self.labels["far"]] * self.far
         if title:
             rows.set_title("\n".join(title), color=style.VERMILION if self.far else style.INK)
         style.legend(rows)
@@ -163,7 +163,7 @@ class ExplanationDisplay(Display):
         return self
 
     def _draw_features(self, ax: Axes, nearness: Any) -> None:
-        order = np.argsort(-nearness, kind="stable")[:FEATURES]
+        order = np.argsort(-nearness, kind="stable")[:MAX_FEATURES]
         self.nearness_bars_ = bars(ax, nearness[order], [plain(self.names[j]) for j in order], color=style.GREEN)
         for at, share in enumerate(nearness[order]):
             ax.text(max(share, 0.0) + 0.01, at, percent(share), va="center", fontsize=9.5, color=style.INK)
