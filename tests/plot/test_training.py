@@ -193,5 +193,5 @@ def test_training_errors_name_the_argument(given, message):
 
 
 def test_an_estimator_that_learned_nothing_is_named():
-    with pytest.raises(TypeError, match="must have history_ or search_ .*got AveragePoolingRegressor"):
+    with pytest.raises(TypeError, match=r"must have history_ or search_ .*got AveragePoolingRegressor"):
         TrainingCurveDisplay.from_estimator(AveragePoolingRegressor().fit(X, Y))
