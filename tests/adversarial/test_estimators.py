@@ -193,9 +193,9 @@ def test_8_numbers_too_large_for_the_dtype_of_x(name):
 
 # line, sample_weight, what the message says
 BAD_WEIGHTS = [
-    (44, np.zeros(12), "sample_weight is zero"),
-    (44, [0] * 12, "sample_weight is zero"),
-    (44, np.zeros(12, bool), "sample_weight is zero"),
+    (44, np.zeros(12), "all sample weights are zero"),
+    (44, [0] * 12, "all sample weights are zero"),
+    (44, np.zeros(12, bool), "all sample weights are zero"),
     (45, spoiled(np.ones(12), -1.0), "sample_weight must .* got -1.0 in row 1"),
     (45, spoiled(np.ones(12), np.nan), "sample_weight must .* got nan in row 1"),
     (45, spoiled(np.ones(12), np.inf), "sample_weight must be"),

@@ -109,7 +109,7 @@ def test_any_size_of_data(rule, size):
         ({"X": [[1.0]], "kernel": "nobody"}, "kernel must be one of 'gaussian'"),
         ({"X": [[1.0]], "sample_weight": [1.0, 2.0]}, "sample_weight must have one entry per row"),
         ({"X": [[1.0]], "sample_weight": [-1.0]}, "sample_weight must be finite and not negative"),
-        ({"X": [[1.0]], "sample_weight": [0.0]}, "sample_weight is zero"),
+        ({"X": [[1.0]], "sample_weight": [0.0]}, "all sample weights are zero"),
         ({"X": [[1.0]], "sample_weight": ["a"]}, "sample_weight must hold real numbers"),
     ],
 )

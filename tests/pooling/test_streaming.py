@@ -189,7 +189,7 @@ def test_weights_of_any_size_in_any_batch(score):
 def test_a_batch_without_any_weight_is_no_keys():
     batches = [([0.0], [1.0], [2.0]), ([np.nan], [np.nan], [0.0]), ([1.0], [3.0])]
     assert pool_batches([0.5], batches, Gaussian()).output[0] == pytest.approx(5 / 3)
-    with pytest.raises(ValueError, match="zero for every key"):
+    with pytest.raises(ValueError, match="all sample weights are zero"):
         pool_batches([0.5], [([0.0], [1.0], [0.0])] * 2, Gaussian())
 
 

@@ -128,7 +128,11 @@ ERRORS = [
         "must have the shape",
     ),
     (lambda: fused_pool(QUERY, KEY, VALUE, Gaussian(), sample_weight=-torch.ones(4)), ValueError, "not negative"),
-    (lambda: fused_pool(QUERY, KEY, VALUE, Gaussian(), sample_weight=torch.zeros(4)), ValueError, "zero for every key"),
+    (
+        lambda: fused_pool(QUERY, KEY, VALUE, Gaussian(), sample_weight=torch.zeros(4)),
+        ValueError,
+        "all sample weights are zero",
+    ),
     (lambda: fused_pool(QUERY, KEY, VALUE, Gaussian(), sample_weight=torch.ones(3)), ValueError, "must have shape"),
     (
         lambda: fused_pool(QUERY, KEY, VALUE, Gaussian(), exclude=(torch.arange(3), torch.arange(3))),

@@ -7,6 +7,7 @@ where a criterion does; ``rules`` holds the rules of thumb that need no search, 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -109,13 +110,11 @@ def resolve(
     accepted = (
         f"a number, one number per feature, or one of {', '.join(map(repr, (*CRITERIA, 'adaptive', *RULES, 'plugin')))}"
     )
-    if isinstance(bandwidth, str) and bandwidth == "plugin" and y is not None:
-        h = plugin(X, y, kernel=kernel, sample_weight=sample_weight)
-        return Width(h, 1.0 / h)
     if isinstance(bandwidth, str):
-        if bandwidth not in RULES:
+        rules = RULES if y is None else RULES | {"plugin": partial(plugin, y=y)}
+        if bandwidth not in rules:
             raise ValueError(f"bandwidth must be {accepted}, got {bandwidth!r}")
-        h = RULES[bandwidth](X, kernel=kernel, sample_weight=sample_weight)
+        h = rules[bandwidth](X, kernel=kernel, sample_weight=sample_weight)
         return Width(h, 1.0 / h)
     try:
         given = np.asarray(bandwidth)

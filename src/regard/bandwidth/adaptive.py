@@ -13,8 +13,8 @@ Where k rows share the query's place, the nearest that does not stands for the k
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -143,23 +143,6 @@ def evaluated(
     return Evaluation(value / float(counts[rows].sum()), None, 0.0, answer, empty), widths
 
 
-@dataclass(eq=False)
-class _Trail:
-    objective: Objective
-    w: Array
-    ridge: float
-    hood: Neighbourhood
-    progress: Progress | None
-    found: dict[int, float] = field(default_factory=dict)
-
-    def value(self, k: int, rows: Array) -> float:
-        if k not in self.found:
-            self.found[k] = evaluated(self.objective, self.hood, self.w, self.ridge, k, rows)[0].value
-            if self.progress is not None:
-                self.progress(len(self.found), self.objective.in_units_of_y(self.found[k]))
-        return self.found[k]
-
-
 def learn_neighbours(
     objective: Objective,
     metric: str = "feature",
@@ -172,54 +155,60 @@ def learn_neighbours(
 
     *Cost*: some 40 passes of O(min(n, 4,000)·n·d) and one of O(n²·d); with several features a search before.
     """
-    trail = _start(objective, metric, ridge, progress)
+    w = _scales(objective, metric, ridge, progress)
+    hood = neighbourhood(objective, w)
     n = len(objective.rows)
     rows = np.arange(n) if n <= MOST_ROWS else np.sort(np.random.default_rng(seed).choice(n, MOST_ROWS, replace=False))
-    most = max(1, len(trail.hood.points) - 1)
+    most = max(1, len(hood.points) - 1)
+    found: dict[int, float] = {}
     interrupted = False
+
+    def value(k: int) -> float:
+        if k not in found:
+            found[k] = evaluated(objective, hood, w, ridge, k, rows)[0].value
+            if progress is not None:
+                progress(len(found), objective.in_units_of_y(found[k]))
+        return found[k]
+
     try:
         steps = np.arange(int(np.log(most) / np.log(LADDER)) + 1)
         ladder = sorted({*np.rint(LADDER**steps).astype(int).clip(1, most).tolist(), most})
-        for k in ladder:
-            trail.value(k, rows)
-        _refine(trail, ladder, rows)
+        _refine(value, ladder, min(range(len(ladder)), key=lambda i: value(ladder[i])))
     except KeyboardInterrupt:
-        if not trail.found:
+        if not found:
             raise
         interrupted = True
-    k = min(trail.found, key=lambda k: (trail.found[k], k))
-    final, widths = evaluated(objective, trail.hood, trail.w, ridge, k, np.arange(n))
+    k = min(found, key=lambda k: (found[k], k))
+    final, widths = evaluated(objective, hood, w, ridge, k, np.arange(n))
     return NeighbourSearch(
         neighbours=k,
-        w=trail.w / 2.0 ** (int(np.median(widths)) / STEPS),
+        w=w / 2.0 ** (int(np.median(widths)) / STEPS),
         value=objective.in_units_of_y(final.value),
         answer=final.answer,
-        evaluations=len(trail.found),
-        path=np.array([objective.in_units_of_y(value) for value in trail.found.values()]),
-        tried=np.array(list(trail.found)),
+        evaluations=len(found),
+        path=np.array([objective.in_units_of_y(value) for value in found.values()]),
+        tried=np.array(list(found)),
         edge=k in (1, most) and most > 1,
         empty=final.empty,
         interrupted=interrupted,
     )
 
 
-def _start(objective: Objective, metric: str, ridge: float, progress: Progress | None) -> _Trail:
+def _scales(objective: Objective, metric: str, ridge: float, progress: Progress | None) -> Array:
+    """The w of a fixed bandwidth where there are several features, else one over the feature's spread."""
     spread = spreads(objective.key, objective.counts)
     if (spread > 0.0).sum() > 1:
-        w = learn(objective, metric, ridge=ridge, progress=progress).w
-    else:
-        w = np.where(spread > 0.0, 1.0 / np.where(spread > 0.0, spread, 1.0), 0.0)
-        w = np.asarray(w.max()) if metric == "scalar" else w
-    return _Trail(objective, w, ridge, neighbourhood(objective, w), progress)
+        return learn(objective, metric, ridge=ridge, progress=progress).w
+    w = np.where(spread > 0.0, 1.0 / np.where(spread > 0.0, spread, 1.0), 0.0)
+    return np.asarray(w.max()) if metric == "scalar" else w
 
 
-def _refine(trail: _Trail, ladder: list[int], rows: Array) -> None:
-    """Between the neighbours of the best k on the ladder, by halves of the wider side."""
-    at = min(range(len(ladder)), key=lambda i: trail.found[ladder[i]])
+def _refine(value: Callable[[int], float], ladder: list[int], at: int) -> None:
+    """Between the neighbours of the best k, ``ladder[at]``, by halves of the wider side."""
     low, best, high = ladder[max(at - 1, 0)], ladder[at], ladder[min(at + 1, len(ladder) - 1)]
     while max(best - low, high - best) > 1:
         k = (low + best) // 2 if best - low >= high - best else (best + high + 1) // 2
-        if trail.value(k, rows) < trail.found[best]:
+        if value(k) < value(best):
             low, best, high = (low, k, best) if k < best else (best, k, high)
         else:
             low, high = (k, high) if k < best else (low, k)

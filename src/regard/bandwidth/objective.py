@@ -26,12 +26,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from regard.bandwidth.losses import AbsoluteError, LogLoss, Loss, SquaredError
-from regard.bandwidth.rules import checked_groups, checked_kernel, checked_weight, counts_repetitions
+from regard.bandwidth.rules import checked_groups, checked_kernel, counts_of, counts_repetitions
 from regard.bandwidth.shapes import spreads
 from regard.core.arrays import Array
 from regard.core.bounds import checked_range
 from regard.core.lines import check_spans
-from regard.core.problem import Adjoint, Problem, build, matrix, moment_count, relative_weights
+from regard.core.problem import Adjoint, Problem, build, checked_weight, matrix, moment_count, relative_weights
 from regard.core.scores import RADIAL, Gaussian, Nearest, Radial
 from regard.core.state import Partial
 from regard.data.columns import Coding
@@ -116,13 +116,8 @@ class Objective:
         if weight is not None:
             kept = weight > 0
             key, target, labels, weight = key[kept], target[kept], labels[kept], weight[kept]
-        repeated = None
-        counts = np.ones(len(key))
-        if weight is not None:
-            importance = not counts_repetitions(weight)
-            counts = weight / weight.max() if importance else weight.astype(np.float64)
-            counts = counts / counts.mean() if importance else counts
-            repeated = None if importance or groups is not None else counts - 1.0
+        counts = np.ones(len(key)) if weight is None else counts_of(weight)
+        repeated = None if groups is not None or weight is None or not counts_repetitions(weight) else counts - 1.0
         rows = np.arange(len(key))
         _require_others(labels, repeated, criterion)
         judge: SquaredError | LogLoss

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 
 from regard.core.arrays import Array
 from regard.core.bounds import checked_range
-from regard.core.problem import matrix
+from regard.core.problem import checked_weight, matrix
 from regard.core.scores import KERNELS
 
 
@@ -72,33 +72,6 @@ def checked_kernel(kernel: Any) -> str:
     return kernel
 
 
-def checked_weight(sample_weight: Any, rows: int, *, all_zero: bool = False) -> Array | None:
-    """Sample weights (rows,) in the dtype given (it says repetitions or importances), or None.
-
-    ``all_zero`` says that there are other rows, so that none of these needs to count.
-    """
-    if sample_weight is None:
-        return None
-    if isinstance(sample_weight, np.ma.MaskedArray):
-        raise TypeError("sample_weight is a masked array; give rows that should not count a weight of 0")
-    weight = np.asarray(sample_weight)
-    if weight.dtype == object:
-        try:
-            weight = weight.astype(np.float64)
-        except (TypeError, ValueError):
-            raise TypeError("sample_weight must hold real numbers, got objects that are none") from None
-    if weight.dtype.kind not in "fiub":
-        raise TypeError(f"sample_weight must hold real numbers, got dtype {weight.dtype}")
-    if weight.shape != (rows,):
-        raise ValueError(f"sample_weight must have one entry per row of X, shape ({rows},), got shape {weight.shape}")
-    if not np.isfinite(weight).all() or (weight < 0).any():
-        row = int(np.flatnonzero(~np.isfinite(weight) | (weight < 0))[0])
-        raise ValueError(f"sample_weight must be finite and not negative, got {weight[row]} in row {row}")
-    if not (all_zero or weight.any()):
-        raise ValueError("sample_weight is zero for every row: nobody is left to attend to")
-    return np.array(weight)
-
-
 def checked_groups(groups: Any, rows: int) -> Array:
     """Names of groups (rows,), or a ValueError."""
     names = np.asarray(groups)
@@ -112,6 +85,14 @@ def counts_repetitions(weight: Array) -> bool:
     return weight.dtype.kind in "iub"
 
 
+def counts_of(weight: Array) -> Array:
+    """How often each row counts (n,) in a mean: repetitions as they are, importances relative to their mean."""
+    if counts_repetitions(weight):
+        return weight.astype(np.float64)
+    relative = weight / weight.max()  # weights of 1e290 must not overflow in their sum
+    return np.asarray(relative / relative.mean())
+
+
 def counted_rows(X: ArrayLike, sample_weight: ArrayLike | None) -> tuple[Array, Array, float, Array]:
     """Rows that count (m, d) in float64, how often each (m,), n = Σ counts, and their numbers (m,) in X."""
     rows = matrix("X", X).astype(np.float64)
@@ -122,11 +103,10 @@ def counted_rows(X: ArrayLike, sample_weight: ArrayLike | None) -> tuple[Array, 
     if weight is None:
         return rows, np.ones(len(rows)), float(len(rows)), np.arange(len(rows))
     kept = np.flatnonzero(weight > 0)
-    rows, counts = rows[kept], weight[kept].astype(np.float64)
     if counts_repetitions(weight):
-        return rows, counts, float(counts.sum()), kept
-    relative = counts / counts.max()  # weights of 1e290 must not overflow in their sum
-    return rows, relative / relative.mean(), float(len(rows)), kept
+        counts = counts_of(weight[kept])
+        return rows[kept], counts, float(counts.sum()), kept
+    return rows[kept], counts_of(weight[kept].astype(np.float64)), float(len(kept)), kept
 
 
 def _rule(rows: Array, n: float, kernel: str, spread: Callable[[Array, int], float]) -> Array:

@@ -77,7 +77,12 @@ def learn(
     """
     trail = Trail(objective, ridge, progress)
     shape = Shape.of(metric, objective.spread)
-    _check_spreads(shape.spread[shape.active])
+    spread = shape.spread[shape.active]
+    if ((spread < SPREADS[0]) | (spread > SPREADS[1])).any():
+        raise ValueError(
+            f"features of X must vary by {SPREADS[0]:g} to {SPREADS[1]:g} for a bandwidth to be learned, "
+            f"got {spread.min():g} to {spread.max():g}; rescale X"
+        )
     ends: list[Point] = []
     flat, interrupted = not shape.size, False
     try:
@@ -116,14 +121,6 @@ def refine(
             raise
         interrupted = True
     return _told(trail, ends, first.flat, interrupted)
-
-
-def _check_spreads(spread: Array) -> None:
-    if ((spread < SPREADS[0]) | (spread > SPREADS[1])).any():
-        raise ValueError(
-            f"features of X must vary by {SPREADS[0]:g} to {SPREADS[1]:g} for a bandwidth to be learned, "
-            f"got {spread.min():g} to {spread.max():g}; rescale X"
-        )
 
 
 def _told(trail: Trail, ends: list[Point], flat: bool, interrupted: bool) -> Search:

@@ -154,12 +154,10 @@ class Adjoint(NamedTuple):
 
     def take(self, rows: Any) -> Adjoint:
         """The same for some of the queries only."""
-        plain = None if self.plain is None else self.plain[rows]
-        return Adjoint(self.left[rows], self.value[rows], self.right[rows], plain)
+        return Adjoint(*(None if part is None else part[rows] for part in self))  # type: ignore[arg-type]
 
     def astype(self, dtype: DTypeLike) -> Adjoint:
-        plain = None if self.plain is None else self.plain.astype(dtype)
-        return Adjoint(self.left.astype(dtype), self.value.astype(dtype), self.right.astype(dtype), plain)
+        return Adjoint(*(None if part is None else part.astype(dtype) for part in self))  # type: ignore[arg-type]
 
 
 class Gradients(NamedTuple):
@@ -279,8 +277,9 @@ def build(
 
     mask_array = _checked_mask(mask, n_query, n_key)
     seen = None if mask_array is None else allowed(mask_array).any(axis=0)
-    weight = _checked_weight(sample_weight, n_key)
+    weight = checked_weight(sample_weight, n_key, of="key", all_zero=n_key == 0)
     if weight is not None:
+        weight = weight.astype(np.float64)
         seen = weight > 0.0 if seen is None else seen & (weight > 0.0)
     labels = _checked_labels(exclude, n_query, n_key)
 
@@ -362,20 +361,31 @@ def _checked_mask(mask: ArrayLike | None, n_query: int, n_key: int) -> Array | N
     return array
 
 
-def _checked_weight(sample_weight: ArrayLike | None, n_key: int) -> Array | None:
+def checked_weight(sample_weight: Any, rows: int, *, of: str = "row of X", all_zero: bool = False) -> Array | None:
+    """Sample weights (rows,) in the dtype given (it says repetitions or importances), or None.
+
+    ``of`` says in errors what has a weight; ``all_zero`` allows that none is above zero.
+    """
     if sample_weight is None:
         return None
+    if isinstance(sample_weight, np.ma.MaskedArray):
+        raise TypeError("sample_weight is a masked array; give rows that should not count a weight of 0")
     weight = np.asarray(sample_weight)
+    if weight.dtype == object:
+        try:
+            weight = weight.astype(np.float64)
+        except (TypeError, ValueError):
+            raise TypeError("sample_weight must hold real numbers, got objects that are not numbers") from None
     if weight.dtype.kind not in "fiub":
         raise TypeError(f"sample_weight must hold real numbers, got dtype {weight.dtype}")
-    weight = weight.astype(np.float64)
-    if weight.shape != (n_key,):
-        raise ValueError(f"sample_weight must have shape ({n_key},), got {weight.shape}")
-    if not np.isfinite(weight).all() or (weight < 0.0).any():
-        raise ValueError("sample_weight must be finite and not negative")
-    if n_key and not weight.any():
-        raise ValueError("sample_weight is zero for every key: nobody is left to attend to")
-    return weight
+    if weight.shape != (rows,):
+        raise ValueError(f"sample_weight must have one entry per {of}, shape ({rows},), got shape {weight.shape}")
+    if not np.isfinite(weight).all() or (weight < 0).any():
+        row = int(np.flatnonzero(~np.isfinite(weight) | (weight < 0))[0])
+        raise ValueError(f"sample_weight must be finite and not negative, got {weight[row]} in row {row}")
+    if not (all_zero or weight.any()):
+        raise ValueError("all sample weights are zero")
+    return np.array(weight)
 
 
 def _checked_labels(

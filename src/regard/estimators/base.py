@@ -19,9 +19,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from regard.bandwidth.rules import checked_weight
 from regard.cluster.cluster_fit import fit_on_cluster
 from regard.core.arrays import Array, is_chunked
+from regard.core.problem import checked_weight
 from regard.core.scores import Score
 from regard.data.columns import Coding
 from regard.estimators.callbacks import CallbackSupportMixin, watched, with_callbacks

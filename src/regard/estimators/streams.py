@@ -12,8 +12,8 @@ import numpy as np
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
-from regard.bandwidth.rules import checked_weight
 from regard.core.arrays import Array
+from regard.core.problem import checked_weight
 from regard.data.columns import ORDERS, UNORDERED, Coding
 from regard.estimators.inputs import training_arrays
 from regard.estimators.parameters import whole

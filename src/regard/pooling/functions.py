@@ -7,7 +7,7 @@ The walk of the data, once down and once up: check (``problem``) → decide (``p
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,26 +28,32 @@ class Pooled(NamedTuple):
     logsumexp: Array  # (Q,)  log Σ exp(score): how much attention there was; −inf where nobody may attend
 
 
+class PairOptions(TypedDict, total=False):
+    """Which pairs may attend, and how much each key counts; see ``regard.pool``."""
+
+    mask: ArrayLike | None
+    sample_weight: ArrayLike | None
+    exclude: tuple[ArrayLike, ArrayLike] | None
+
+
 def pool(
     query: ArrayLike,
     key: ArrayLike,
     value: ArrayLike,
     score: Score,
     *,
-    mask: ArrayLike | None = None,
-    sample_weight: ArrayLike | None = None,
-    exclude: tuple[ArrayLike, ArrayLike] | None = None,
     engine: str = "auto",
     tol: float | None = None,
+    **options: Unpack[PairOptions],
 ) -> Pooled:
     """``regard.pool`` of arrays in memory."""
-    if engine == "auto" and mask is None and sample_weight is None and exclude is None:
+    if engine == "auto" and all(option is None for option in options.values()):
         # Small problems of the common kind take longer to be described than to be computed.
         at_once = run_at_once(query, key, value, score, tol)
         if at_once is not None:
             return Pooled(*at_once)
     queries, keys, columns = matrix("query", query), matrix("key", key), matrix("value", value)
-    problem = build(queries, keys, columns, score, mask=mask, sample_weight=sample_weight, exclude=exclude, tol=tol)
+    problem = build(queries, keys, columns, score, tol=tol, **options)
     return told(_averages(problem, engine), queries, single=np.ndim(value) == 1)
 
 
@@ -97,15 +103,13 @@ def explain_plan(
     value: ArrayLike,
     score: Score,
     *,
-    mask: ArrayLike | None = None,
-    sample_weight: ArrayLike | None = None,
-    exclude: tuple[ArrayLike, ArrayLike] | None = None,
     engine: str = "auto",
     tol: float | None = None,
+    **options: Unpack[PairOptions],
 ) -> Plan:
     """``regard.explain_plan`` of arrays in memory."""
     sides = matrix("query", query), matrix("key", key), matrix("value", value)
-    problem = build(*sides, score, mask=mask, sample_weight=sample_weight, exclude=exclude, tol=tol)
+    problem = build(*sides, score, tol=tol, **options)
     return plan(problem.sketch(), engine, available_threads())
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from regard.core.arrays import Array
 from regard.core.lines import LocalFit, local_fit
-from regard.core.problem import build, moment_count
+from regard.core.problem import build, moment_count, split_moments
 from regard.core.scores import Radial
 from regard.core.state import Partial, empty, merge
 from regard.pooling.functions import attention_weights, pool
@@ -130,13 +130,11 @@ def _groups(missing: Array) -> Iterator[tuple[Array, Array]]:
 
 def _places(P: int, d: int, features: Array, degree: int) -> Array:
     """Where the moments of some features stand among those of all."""
-    some = np.flatnonzero(features)
-    value = np.arange(P)
     if not degree:
-        return value
-    triangle = np.empty((d, d), np.intp)
-    a, b = np.triu_indices(d)
-    triangle[a, b] = np.arange(len(a))
-    first, second = np.triu_indices(len(some))
-    products = P + d + P * d + triangle[some[first], some[second]]
-    return np.concatenate([value, P + some, (P + d + np.arange(P)[:, None] * d + some).ravel(), products])
+        return np.arange(P)
+    value, delta, value_delta, delta_delta = split_moments(np.arange(moment_count(P, d, 2)), P, d, 2)
+    assert delta is not None
+    assert value_delta is not None
+    assert delta_delta is not None
+    products = delta_delta[np.ix_(features, features)][np.triu_indices(int(features.sum()))]
+    return np.concatenate([value, delta[features], value_delta[:, features].ravel(), products])

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from regard.core.arrays import Array, is_tensor
-from regard.core.problem import Problem, build, matrix
+from regard.core.problem import build, matrix
 from regard.core.scores import Score
 from regard.pooling.folds import Fold, fold
 from regard.pooling.functions import Pooled, pool, told
@@ -82,20 +82,22 @@ def pool_batches(
             columns = np.shape(given.value)[1:]
             if shape not in (None, columns):
                 raise ValueError(f"value has {_columns(columns)}, those of the batches before {_columns(shape)}")
-            problem = _problem(queries, given, score, exclude, tol)
+            pair = None if exclude is None else (exclude, given.labels)
+            values = _array("value", given.value)
+            problem = build(queries, given.key, values, score, sample_weight=given.sample_weight, exclude=pair, tol=tol)
         except (TypeError, ValueError) as reason:
             raise type(reason)(f"batch {number}: {reason}") from None
         keys, shape = keys + len(batch[0]), columns
         state = fold(problem, engine)
         whole = state if whole is None else whole.joined(state)
         # The next batch is made while these names still hold this one.
-        del batch, given, problem
+        del batch, given, values, problem
     if whole is None:
         raise ValueError(
             "batches must hold at least one (key, value) pair, got nothing: the values' shape is not known"
         )
     if keys and not whole.keys:
-        raise ValueError("sample_weight is zero for every key: nobody is left to attend to")
+        raise ValueError("all sample weights are zero")
     return told(whole.finished(), queries, single=shape == ())
 
 
@@ -205,12 +207,6 @@ def _batch(given: Any, exclude: ArrayLike | None) -> Batch:
         labels = None if labels is None else np.asarray(labels)[:0]
         return Batch(batch.key[:0], batch.value[:0], None, labels)
     return batch
-
-
-def _problem(queries: Array, batch: Batch, score: Score, exclude: ArrayLike | None, tol: float | None) -> Problem:
-    pair = None if exclude is None or batch.labels is None else (exclude, batch.labels)
-    columns = _array("value", batch.value)
-    return build(queries, batch.key, columns, score, sample_weight=batch.sample_weight, exclude=pair, tol=tol)
 
 
 def _columns(shape: tuple[int, ...] | None) -> str:

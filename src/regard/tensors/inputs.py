@@ -229,7 +229,7 @@ def _weight(given: Any, K: int, device: torch.device, look: bool) -> Tensor:
         if not (bool(torch.isfinite(weight).all()) and bool((weight >= 0.0).all())):
             raise ValueError("sample_weight must be finite and not negative")
         if not bool((weight > 0.0).any(-1).all()):
-            raise ValueError("sample_weight is zero for every key: nobody is left to attend to")
+            raise ValueError("all sample weights are zero")
     return weight
 
 
