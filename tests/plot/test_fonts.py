@@ -19,7 +19,7 @@ from regard.plot import fonts, style
 from support.story import CJK
 
 ROOT = Path(regard.__file__).parent
-TEXTS = sorted(path for path in ROOT.rglob("*") if path.suffix in {".py", ".js", ".html"})
+TEXTS = sorted(path for path in ROOT.rglob("*") if path.suffix in {".py", ".js", ".html", ".md", ".toml", ".json"})
 SHIPPED = Path(fonts.__file__).with_name("RegardSansSC.otf")
 
 
