@@ -29,7 +29,7 @@ from websockets.asyncio.client import connect
 
 from machine import describe, facts, save, table
 from regard.data import houses, notes
-from regard.play.files import page
+from regard.play.static_files import page_files
 
 CLIENTS, SECONDS = 50, 120.0
 FRAMES, POINTS, VISITS = 600, 500, 5
@@ -96,8 +96,8 @@ LATER = ("/table.js", "/share.js")
 def sizes() -> dict[str, int]:
     """Bytes of the page by kind; translations, and what is loaded later, apart."""
     found: Counter[str] = Counter()
-    for address, file in page().items():
-        kind = file.kind.split(";")[0].split("/")[1]
+    for address, file in page_files().items():
+        kind = file.media_type.split(";")[0].split("/")[1]
         kind = "translations" if address.startswith("/words/") else "later" if address in LATER else kind
         found[kind] += len(file.content)
     return dict(found)
@@ -143,7 +143,7 @@ async def visit(server: Server, number: int, until: float, statuses: Counter[int
     data = notes(40, number)
     lesson = {"do": "train", "x": data.x_train.tolist(), "y": data.y_train.tolist(), "kernel": "gaussian", "w": 1.0}
     async with httpx.AsyncClient(base_url=server.address, headers=server.headers, timeout=60.0) as web:
-        for address in page():
+        for address in page_files():
             statuses[(await web.get(address)).status_code] += 1
         uri = f"ws://127.0.0.1:{server.port}/talk"
         extra = {"cookie": server.headers["cookie"]}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from regard.cli import bench
+from regard.cli import bench_command
 from regard.engines import costs
 from regard.racing import peers, race
 from support.command import files, ok, refused
@@ -21,10 +21,10 @@ TRUTH = race.exact(GIVEN.query, GIVEN.key, GIVEN.value, W)
 
 @pytest.fixture
 def small(monkeypatch) -> None:
-    monkeypatch.setattr(bench, "SIZES", (60, 400))
-    monkeypatch.setattr(bench, "WIDTHS", {2: 0.1})
-    monkeypatch.setattr(bench, "SECONDS", 1e-3)
-    monkeypatch.setattr(bench, "REST", 0.0)
+    monkeypatch.setattr(bench_command, "SIZES", (60, 400))
+    monkeypatch.setattr(bench_command, "WIDTHS", {2: 0.1})
+    monkeypatch.setattr(bench_command, "SECONDS", 1e-3)
+    monkeypatch.setattr(bench_command, "REST", 0.0)
     monkeypatch.setattr(race, "MIN_TIMING_SECONDS", 1e-3)
 
 
@@ -49,8 +49,8 @@ def test_table_and_json_say_the_same(here: Path, small, capfd) -> None:
         assert one["contestant"] in line
         assert race.span(one["seconds"]) in line
         assert ("≈" in line) == (one["queries"] < one["rows"])
-        assert one["error"] <= bench.TOL
-    for rows in bench.SIZES:
+        assert one["error"] <= bench_command.TOL
+    for rows in bench_command.SIZES:
         names = [one["contestant"] for one in found if one["rows"] == rows]
         assert names[0].startswith("regard (")
         assert {"numpy", "scikit-learn KDTree ratio"} < set(names)
@@ -63,19 +63,19 @@ def test_without_out_nothing_is_written(here: Path, small, capfd) -> None:
 
 
 def test_a_place_that_is_taken_is_refused_before_anything_runs(here: Path, capfd, monkeypatch) -> None:
-    monkeypatch.setattr(bench, "_raced", None)
+    monkeypatch.setattr(bench_command, "_raced", None)
     assert "houses.csv: already exists" in refused(capfd, "bench", "--out", "houses.csv")
     assert "there is no folder" in refused(capfd, "bench", "--out", "nowhere/b.json")
 
 
 def test_who_is_not_installed_is_left_out(small, monkeypatch) -> None:
-    present = {name for name, *_ in bench._peers(GIVEN, W)}
-    monkeypatch.setattr(bench, "find_spec", lambda module: None if module == "torch" else object())
+    present = {name for name, *_ in bench_command._peers(GIVEN, W)}
+    monkeypatch.setattr(bench_command, "find_spec", lambda module: None if module == "torch" else object())
     monkeypatch.setattr(costs, "_has_finufft", lambda: False)
     monkeypatch.setattr(peers, "statsmodels_kernel_reg", lambda *_: None)
-    left = {name for name, *_ in bench._peers(GIVEN, W)}
+    left = {name for name, *_ in bench_command._peers(GIVEN, W)}
     assert left == (present | {"statsmodels KernelReg"}) - {"torch SDPA"}
-    assert "engine spectral" not in {name for name, *_ in bench._engines(GIVEN, W)}
+    assert "engine spectral" not in {name for name, *_ in bench_command._engines(GIVEN, W)}
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_who_is_not_installed_is_left_out(small, monkeypatch) -> None:
 def test_every_peer_does_the_same_work(peer: str, module: str, setting: int) -> None:
     pytest.importorskip(module)
     answers = getattr(peers, peer)(GIVEN.key, GIVEN.value, W)(GIVEN.query, setting)
-    assert np.abs(answers - TRUTH).max() <= bench.TOL * np.ptp(GIVEN.value)
+    assert np.abs(answers - TRUTH).max() <= bench_command.TOL * np.ptp(GIVEN.value)
 
 
 def test_the_truth_is_the_reference_engines() -> None:

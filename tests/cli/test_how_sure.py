@@ -84,7 +84,7 @@ def test_too_few_rows_for_an_interval_are_told(coverage: str, need: str, here: P
 def test_fit_keeps_what_intervals_need_and_answers_are_the_same(here: Path, capfd, monkeypatch) -> None:
     fit = ("fit", "houses.csv", "--target", "price", "--force", "--bandwidth", "20", "--out")
     ok(capfd, *fit, "kept.regard")
-    monkeypatch.setattr("regard.cli.fit.MEASURED", 0)
+    monkeypatch.setattr("regard.cli.fit_command.MEASURED", 0)
     ok(capfd, *fit, "bare.regard")
     assert hasattr(regard.load("kept.regard"), "spread_")
     assert not hasattr(regard.load("bare.regard"), "spread_")

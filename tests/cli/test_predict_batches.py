@@ -12,7 +12,7 @@ import polars
 import pytest
 
 import regard
-from regard.cli.progress import walking
+from regard.cli.progress_bars import walking
 from regard.data import read_batches, read_table, write_table
 from support.command import files, ok, refused, rows
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from regard.cli import main
-from regard.cli import tour as tour_command
+from regard.cli import main, tour_command
 from support.command import files, ok, refused
 
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from regard.play.connections import HEADER_SECONDS
-from regard.play.dates import Dates
+from regard.play.date_service import DateService
 from regard.play.server import Playground
 from support.conversation import Conversation
 from support.reader import learned_at_once
@@ -27,7 +27,7 @@ FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-ne
 def playground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Playground]:
     served = Playground(body_seconds=0.5)
     # Nobody's own cache is read or written, and no minute is spent on learning.
-    served.house.dates = Dates(tmp_path_factory.mktemp("cache") / "dates.regard", learned_at_once)
+    served.shared.dates = DateService(tmp_path_factory.mktemp("cache") / "dates.regard", learned_at_once)
     thread = threading.Thread(target=served.run)
     thread.start()
     yield served

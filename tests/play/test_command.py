@@ -63,7 +63,7 @@ def test_a_browser_is_opened_where_there_are_windows(monkeypatch, windows, opene
     for name, value in windows.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(server, "_open", seen.append)
-    monkeypatch.setattr(server.Playground, "run", lambda self: (self.house.queue.close(), self.socket.close()))
+    monkeypatch.setattr(server.Playground, "run", lambda self: (self.shared.queue.close(), self.socket.close()))
     told: list[str] = []
     server.serve(announce=told.append)
     end = monotonic() + 10.0

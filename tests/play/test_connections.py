@@ -20,8 +20,8 @@ import httpx
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from regard.play.connections import MOST_CONNECTIONS
-from regard.play.talk import MOST_UNSENT, Client
+from regard.play.connections import MAX_CONNECTIONS
+from regard.play.sessions import MAX_UNSENT, PageSession
 from support.conversation import Conversation
 
 HALF = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -102,14 +102,14 @@ def test_a_second_request_has_the_same_time_and_one_that_never_begins_gets_no_an
 
 def test_half_open_requests_keep_nobody_out(playground, web):
     with ExitStack() as open_lines:
-        for _ in range(2 * MOST_CONNECTIONS):
+        for _ in range(2 * MAX_CONNECTIONS):
             open_lines.enter_context(line_to(playground.port, HALF))
         assert web.get("/notes?n=5&seed=0").status_code == 200
         conversation = Conversation(playground)
         conversation.send("{")
         assert conversation.hear()["status"] == 400
         conversation.close()
-        assert len(playground.server.server_state.connections) <= MOST_CONNECTIONS
+        assert len(playground.server.server_state.connections) <= MAX_CONNECTIONS
 
 
 @contextmanager
@@ -144,7 +144,7 @@ def test_few_file_descriptors_and_many_half_open_requests_are_said_once(tmp_path
     said = (tmp_path / "log").read_text().splitlines()
     assert said == [
         GREETING,
-        "too many connections: those that send no request are closed (not reported again)",
+        "too many connections: those without a request are closed (not reported again)",
         GOODBYE,
     ]
 
@@ -202,21 +202,21 @@ class Deaf:
 def test_what_waits_for_a_page_is_bounded_and_beyond_that_its_connection_is_cut(playground):
     async def talk() -> None:
         aborted: list[bool] = []
-        client = Client(playground.house, lambda: aborted.append(True))
+        client = PageSession(playground.shared, lambda: aborted.append(True))
         deaf = Deaf()
-        sender = asyncio.create_task(client.send_on(deaf))
-        client.tell(1, {"did": "started"})
+        sender = asyncio.create_task(client.send_pending(deaf))
+        client.send(1, {"did": "started"})
         await deaf.begun.wait()
-        for number in range(MOST_UNSENT // 20):  # steps are left out
-            client.tell(1, {"did": "step", "w": 1.0, "loss": number})
+        for number in range(MAX_UNSENT // 20):  # steps are left out
+            client.send(1, {"did": "step", "w": 1.0, "loss": number})
         await asyncio.sleep(0)
         assert not aborted
-        assert MOST_UNSENT - 100 < sum(map(len, client._unsent)) <= MOST_UNSENT
+        assert MAX_UNSENT - 100 < sum(map(len, client._unsent)) <= MAX_UNSENT
         for _ in range(3):  # an answer cannot be
-            client.tell(1, {"did": "looked", "row": "x" * 100})
+            client.send(1, {"did": "explained", "row": "x" * 100})
         await asyncio.sleep(0)
         assert aborted == [True]
-        assert sum(map(len, client._unsent)) <= MOST_UNSENT
+        assert sum(map(len, client._unsent)) <= MAX_UNSENT
         sender.cancel()
 
     # Where a browser is driven there is a loop in this thread already.
@@ -236,9 +236,9 @@ def test_a_client_that_never_reads_is_cut_off(own_playground):
         line.settimeout(20)
         line.connect(("127.0.0.1", playground.port))
         line.sendall(given.encode("ascii"))
-        eventually(lambda: len(playground.house.clients) == 1)
+        eventually(lambda: len(playground.shared.sessions) == 1)
         message = b"\x81" + struct.pack("B", 0x80 | 1) + b"\0\0\0\0{"  # one masked frame of text, refused in 80 letters
         with suppress(ConnectionError):
             for _ in range(60):
                 line.sendall(1000 * message)
-        eventually(lambda: not playground.house.clients)
+        eventually(lambda: not playground.shared.sessions)

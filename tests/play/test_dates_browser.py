@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from regard.play.dates import Dates
+from regard.play.date_service import DateService
 from support.conversation import wait_for
 from support.reader import SURE, Reader, told
 from support.visits import PHONE
@@ -121,7 +121,7 @@ def test_the_page_waits_for_a_model_that_learns(visit, playground, monkeypatch, 
         go.wait(60)
         return Reader()
 
-    monkeypatch.setattr(playground.house, "dates", Dates(tmp_path / "dates.regard", learn))
+    monkeypatch.setattr(playground.shared, "dates", DateService(tmp_path / "dates.regard", learn))
     page = visit().open("#view=dates", f"{SAID}.endsWith('25 %')")
     assert page.page.locator("#date-bar").is_visible()
     assert page.page.evaluate("document.getElementById('date-bar').value") == 0.25

@@ -237,7 +237,7 @@ def test_two_runs_have_two_tokens_and_two_cookies(playground):
         assert len(set(secrets)) == 4
         assert min(map(len, secrets)) >= 43
     finally:
-        other.house.queue.close()
+        other.shared.queue.close()
         other.socket.close()
 
 

@@ -9,16 +9,16 @@ from functools import cache
 import pytest
 
 from regard.core.kernels import KERNELS
-from regard.play.dates import LONGEST as LONGEST_DATE
-from regard.play.files import page
-from regard.play.messages import MOST_NAME
-from regard.play.tables import MOST_BYTES, MOST_FEATURES
-from regard.play.training import MOST_POINTS, W_RANGE
+from regard.play.date_service import MAX_DATE_CHARACTERS
+from regard.play.messages import MAX_TEXT_CHARACTERS
+from regard.play.static_files import page_files
+from regard.play.tables import MAX_BYTES, MAX_FEATURES
+from regard.play.w_training import MAX_POINTS, W_RANGE
 
-FILES = page()
+FILES = page_files()
 SCRIPTS = {address: file.content.decode() for address, file in FILES.items() if address.endswith(".js")}
 # Bytes loaded when the page opens, and of all its scripts; lines of one.
-MOST_CODE, MOST_SCRIPTS, LONGEST = 60_000, 66_000, 300
+MAX_CODE, MAX_SCRIPTS, LONGEST = 60_000, 66_000, 300
 
 
 @cache
@@ -33,8 +33,8 @@ LATER = {"/table.js", "/share.js", "/looks.js", "/dates.js", "/dates.css"}
 def test_the_code_is_small_and_split_by_concern():
     """All scripts together, and all that is loaded when the page opens: scripts, markup and style."""
     sizes = {address: len(file.content) for address, file in FILES.items() if not address.startswith("/words/")}
-    assert sum(sizes[address] for address in SCRIPTS) < MOST_SCRIPTS
-    assert sum(sizes[address] for address in sizes.keys() - LATER) < MOST_CODE
+    assert sum(sizes[address] for address in SCRIPTS) < MAX_SCRIPTS
+    assert sum(sizes[address] for address in sizes.keys() - LATER) < MAX_CODE
     for address, text in SCRIPTS.items():
         assert text.count("\n") < LONGEST, address
         assert text.startswith("// "), address
@@ -84,13 +84,13 @@ def test_both_languages_fill_in_the_same(name):
 
 def test_limits_of_the_page_are_those_of_the_server():
     state, table = SCRIPTS["/state.js"], SCRIPTS["/table.js"]
-    assert f"MOST_POINTS = {MOST_POINTS}" in state
-    assert f'maxlength="{LONGEST_DATE}"' in FILES["/"].content.decode()
-    assert f"MOST_BYTES = {MOST_BYTES / 1e6:g}e6" in table
-    assert f"MOST_FEATURES = {MOST_FEATURES}" in table
+    assert f"MAX_POINTS = {MAX_POINTS}" in state
+    assert f'maxlength="{MAX_DATE_CHARACTERS}"' in FILES["/"].content.decode()
+    assert f"MAX_BYTES = {MAX_BYTES / 1e6:g}e6" in table
+    assert f"MAX_FEATURES = {MAX_FEATURES}" in table
     assert "parts.w >= 1e-3 && parts.w <= 1e5" in state
     assert W_RANGE == (1e-3, 1e5)
-    assert MOST_NAME >= 100
+    assert MAX_TEXT_CHARACTERS >= 100
 
 
 def test_colours_are_the_houses():

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from regard.play import tables
-from regard.play.files import page
+from regard.play.static_files import page_files
 
 CSV = b"x,y\n1,2\n2,3\n3,5\n"
 SHORT = 400
@@ -46,10 +46,10 @@ def test_84_a_wrong_content_type_is_415(web, kind):
 
 
 def test_86_an_oversize_body_is_413_before_it_is_read(playground, web):
-    refused(post(web, b"x" * (tables.MOST_BYTES + 1)), 413)
+    refused(post(web, b"x" * (tables.MAX_BYTES + 1)), 413)
     # Announced but never sent: the answer does not wait for it.
     with socket.create_connection(("127.0.0.1", playground.port), timeout=5) as line:
-        line.sendall(head(playground, "text/csv", tables.MOST_BYTES + 1))
+        line.sendall(head(playground, "text/csv", tables.MAX_BYTES + 1))
         assert line.recv(1000).split()[1] == b"413"
 
 
@@ -73,11 +73,11 @@ def test_93_a_slow_body_is_timed_out(playground):
 
 
 def test_a_body_that_breaks_off_leaves_nothing(playground, web):
-    before = len(playground.house.tables)
+    before = len(playground.shared.tables)
     with socket.create_connection(("127.0.0.1", playground.port), timeout=10) as line:
         line.sendall(head(playground, "text/csv", 100) + b"x,y\n")
     assert web.get("/notes?n=5&seed=0").status_code == 200
-    assert len(playground.house.tables) == before
+    assert len(playground.shared.tables) == before
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_90_byte_ranges_are_not_looked_at(web):
     ranges = ",".join(f"{n}-{n}" for n in range(3000))
     answer = web.get("/main.js", headers={"range": f"bytes={ranges}"})
     assert answer.status_code == 200
-    assert answer.content == page()["/main.js"].content
+    assert answer.content == page_files()["/main.js"].content
     # More than a header may hold ends the request, not the server.
     ranges = ",".join(f"{n}-{n}" for n in range(10_000))
     assert web.get("/main.js", headers={"range": f"bytes={ranges}"}).status_code in (200, 400, 431)
@@ -140,7 +140,7 @@ def test_94_a_pickle_is_refused_and_never_loaded(web, protocol):
         (b"x,x\n1,2\n", "more than once"),
         (b'x,y\n1,"2\n', "never closed"),
         (b"x,y\n1,\xff\n", "not UTF-8"),
-        (b"x,y\n" + b"1,2\n" * (tables.MOST_ROWS + 1), "at most 5,000 rows"),
+        (b"x,y\n" + b"1,2\n" * (tables.MAX_ROWS + 1), "at most 5,000 rows"),
         (",".join(f"c{n}" for n in range(101)).encode() + b"\n" + b",".join([b"1"] * 101) + b"\n", "100 columns"),
     ],
 )
@@ -149,8 +149,8 @@ def test_a_bad_table_is_422_and_says_where(web, content, said):
 
 
 def test_the_oldest_tables_make_room(playground, web):
-    names = [post(web, CSV).json()["table"] for _ in range(tables.MOST_TABLES + 3)]
-    assert len(playground.house.tables) == tables.MOST_TABLES
+    names = [post(web, CSV).json()["table"] for _ in range(tables.MAX_TABLES + 3)]
+    assert len(playground.shared.tables) == tables.MAX_TABLES
     assert len(set(names)) == len(names)
 
 

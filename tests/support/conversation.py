@@ -10,7 +10,7 @@ from typing import Any
 from websockets.sync.client import connect
 
 PATIENCE = 60.0
-LAST = ("trained", "fitted", "looked", "refused", "dropped", "stopped")
+LAST = ("trained", "fitted", "explained", "refused", "dropped", "stopped")
 
 
 class Conversation:

@@ -41,7 +41,7 @@ def _run(arguments: Sequence[str]) -> int:
     except ImportError as reason:
         print(f"regard: the command needs {reason.name}; run pip install 'regard[cli]'", file=sys.stderr)
         return 2
-    from regard.cli.app import run
+    from regard.cli.commands import run
 
     return run(arguments)
 

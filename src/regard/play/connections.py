@@ -1,7 +1,7 @@
 """Connections: how many there may be, how long each may take for its headers, and which become a WebSocket.
 
-At the limit, or where the system has no file descriptor left, the connection that has been open longest among those
-without a request makes room. So requests that are begun and never finished keep nobody else out.
+At the limit, or when the system has no file descriptor left, the oldest connection without a complete request is
+closed. So requests that are begun and never finished do not keep others out.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from regard.play.security import Guard, Refused
 
 LOG = logging.getLogger("regard.play")
 
-MOST_CONNECTIONS = 128
+MAX_CONNECTIONS = 128
 HEADER_SECONDS = 10.0
-# Between two attempts to accept a connection where there is no room for one.
+# Between two attempts to accept a connection when the limit is reached.
 RETRY_SECONDS = 0.01
-NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-class Once(logging.Filter):
-    """Lets every statement that logs do so once."""
+class ReportOnce(logging.Filter):
+    """Lets each logging statement log once."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._known: set[tuple[str, int]] = set()
+        self._reported: set[tuple[str, int]] = set()
 
     def filter(self, record: logging.LogRecord) -> bool:
         place = record.pathname, record.lineno
-        new = place not in self._known
-        self._known.add(place)
+        new = place not in self._reported
+        self._reported.add(place)
         if new and record.levelno >= logging.WARNING:
             record.msg = f"{str(record.msg).strip()} (not reported again)"
         return new
@@ -47,15 +47,15 @@ class Once(logging.Filter):
 class Connection(H11Protocol):
     """One client over HTTP, with a time limit for the headers of each request."""
 
-    def __init__(self, guard: Guard, header_seconds: float, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, guard: Guard, header_seconds: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self._guard, self._header_seconds = guard, header_seconds
         self.opened = self.loop.time()
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def without_request(self) -> bool:
-        """No request is being answered."""
+        """Whether no request is being answered."""
         return (self.cycle is None or self.cycle.response_complete) and not self.transport.is_closing()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -71,7 +71,7 @@ class Connection(H11Protocol):
         self._watch_headers()
 
     def _watch_headers(self) -> None:
-        """Let the time run while headers are incomplete: more of them gives no more time."""
+        """Start the timer while headers are incomplete; receiving more of them does not reset it."""
         if self.conn.their_state is not h11.IDLE:
             self._stop_watching()
         elif self._timer is None:
@@ -89,7 +89,7 @@ class Connection(H11Protocol):
         if self.conn.trailing_data[0]:
             self._refuse(Refused(408, f"the headers took longer than {self._header_seconds:g} seconds"))
         else:
-            # Browsers open connections in advance, and would take an answer for that to their next request.
+            # Browsers open connections in advance, and would take an answer here for that to their next request.
             self.transport.close()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
@@ -109,7 +109,7 @@ class Connection(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """Accepts connections one by one, as long as there is room for them."""
+    """Accepts connections one by one, up to the limit."""
 
     def __init__(self, config: uvicorn.Config, guard: Guard, header_seconds: float) -> None:
         super().__init__(config)
@@ -121,7 +121,7 @@ class Server(uvicorn.Server):
         (listener,) = sockets
         listener.setblocking(False)
         self._accepting = asyncio.create_task(self._accept(listener))
-        # Without it there is nothing left to do, and shutdown raises what has ended it.
+        # If accepting ends, the server exits, and shutdown raises the error that ended it.
         self._accepting.add_done_callback(lambda _: setattr(self, "should_exit", True))
         self.started = True
 
@@ -136,24 +136,24 @@ class Server(uvicorn.Server):
     async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            if len(self.server_state.connections) < MOST_CONNECTIONS:
+            if len(self.server_state.connections) < MAX_CONNECTIONS:
                 try:
-                    line, _ = await loop.sock_accept(listener)
+                    accepted, _ = await loop.sock_accept(listener)
                 except ConnectionError:
                     continue
                 except OSError as reason:
-                    if reason.errno not in NO_ROOM:
+                    if reason.errno not in OUT_OF_RESOURCES:
                         raise
                 else:
-                    await loop.connect_accepted_socket(self._connection, line)
+                    await loop.connect_accepted_socket(self._connection, accepted)
                     continue
-            LOG.warning("too many connections: those that send no request are closed")
+            LOG.warning("too many connections: those without a request are closed")
             self._make_room()
             await asyncio.sleep(RETRY_SECONDS)
 
     def _connection(self) -> Connection:
-        given = {"config": self.config, "server_state": self.server_state, "app_state": self.lifespan.state}
-        return Connection(self._guard, self._header_seconds, **given)
+        kwargs = {"config": self.config, "server_state": self.server_state, "app_state": self.lifespan.state}
+        return Connection(self._guard, self._header_seconds, **kwargs)
 
     def _make_room(self) -> None:
         idle = [each for each in self.server_state.connections if isinstance(each, Connection) and each.without_request]

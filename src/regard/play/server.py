@@ -13,23 +13,23 @@ from contextlib import suppress
 
 import uvicorn
 
-from regard.play.app import BODY_SECONDS, build
-from regard.play.connections import HEADER_SECONDS, Once, Server
-from regard.play.messages import MOST_CHARACTERS
-from regard.play.security import MOST_HEADER_BYTES, Tokens
+from regard.play.connections import HEADER_SECONDS, ReportOnce, Server
+from regard.play.messages import MAX_CHARACTERS
+from regard.play.routes import BODY_SECONDS, build
+from regard.play.security import MAX_HEADER_BYTES, Tokens
 
 HOST = "127.0.0.1"
 LOGGERS = ("uvicorn.error", "asyncio", "regard.play")
 
 
 class Playground:
-    """One run: its addresses are known before it is served.
+    """One run of the playground; its addresses are known before it is served.
 
     Parameters
     ----------
     port : 0 for a free one.
     announce : called with an address that opens the page once.
-    body_seconds, header_seconds : the longest that a request may take to send these.
+    body_seconds, header_seconds : the longest that a request may take to send its body and its headers.
     """
 
     def __init__(
@@ -46,14 +46,14 @@ class Playground:
             self.socket.bind((HOST, port))
         except OSError as reason:
             self.socket.close()
-            raise OSError(f"port {port} cannot be used: {reason.strerror}; leave --port out for a free one") from None
-        # From here on visitors wait in the socket's queue, and the address can be opened.
+            raise OSError(f"port {port} cannot be used: {reason.strerror}; omit --port to use a free one") from None
+        # From here on the address can be opened: connections wait in the socket's queue.
         self.socket.listen()
         self.port = int(self.socket.getsockname()[1])
         self.tokens = Tokens()
         self.address = f"http://{HOST}:{self.port}"
         self._announce, self._announced = announce, ""
-        self.app, self.house = build(self.port, self.tokens, self.announce_url, body_seconds=body_seconds)
+        self.app, self.shared = build(self.port, self.tokens, self.announce_url, body_seconds=body_seconds)
         self.server = Server(
             uvicorn.Config(
                 self.app,
@@ -64,10 +64,10 @@ class Playground:
                 server_header=False,
                 proxy_headers=False,
                 lifespan="off",
-                # Characters take up to four bytes; what is too long for us is refused by name, beyond that cut off.
-                ws_max_size=4 * MOST_CHARACTERS,
+                # Characters take up to four bytes. Up to this size a long message is answered, beyond it disconnected.
+                ws_max_size=4 * MAX_CHARACTERS,
                 ws_per_message_deflate=False,
-                h11_max_incomplete_event_size=MOST_HEADER_BYTES,
+                h11_max_incomplete_event_size=MAX_HEADER_BYTES,
                 timeout_graceful_shutdown=1,
             ),
             self.app,
@@ -79,7 +79,7 @@ class Playground:
         return self._url(self.tokens.issue())
 
     def announce_url(self) -> None:
-        """Announce such an address, unless the last one announced is still unused."""
+        """Announce a new address, unless the last one announced is still unused."""
         if not self.tokens.is_unused(self._announced):
             self._announced = self.tokens.issue()
             self._announce(self._url(self._announced))
@@ -89,17 +89,17 @@ class Playground:
 
     def run(self) -> None:
         """Serve until Ctrl-C, or until ``stop`` from another thread."""
-        once = Once()
+        report_once = ReportOnce()
         for name in LOGGERS:
-            logging.getLogger(name).addFilter(once)
+            logging.getLogger(name).addFilter(report_once)
         try:
             with suppress(KeyboardInterrupt):
                 self.server.run(sockets=[self.socket])
         finally:
             for name in LOGGERS:
-                logging.getLogger(name).removeFilter(once)
-            self.house.queue.close()
-            self.house.dates.close()
+                logging.getLogger(name).removeFilter(report_once)
+            self.shared.queue.close()
+            self.shared.dates.close()
             self.socket.close()
 
     def stop(self) -> None:
@@ -112,20 +112,20 @@ def serve(port: int = 0, *, browser: bool = True, announce: Callable[[str], None
     Parameters
     ----------
     port : 0 for a free one.
-    browser : open the page where there is a browser with a window to open it in.
-    announce : called with an address that opens the page once, and with another where that was used and the page is
+    browser : open the page in a browser, if there is a graphical one.
+    announce : called with an address that opens the page once, and with a new one if that was used and the page is
         opened again without a cookie.
     """
     playground = Playground(port, announce)
     playground.announce_url()
-    if browser and _has_windows():
-        # An address of its own: other users may read a browser's arguments, and the announced one stays unused.
+    if browser and _has_display():
+        # The browser gets its own address: other users can read its arguments, and the announced one stays unused.
         threading.Thread(target=_open, args=(playground.new_url(),), daemon=True).start()
     playground.run()
 
 
-def _has_windows() -> bool:
-    """Without windows a browser would be one for terminals, and take this one over."""
+def _has_display() -> bool:
+    """Whether a browser would open a window; a text browser would take over the terminal instead."""
     return sys.platform in ("win32", "darwin") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
 
 

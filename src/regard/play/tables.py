@@ -1,4 +1,4 @@
-"""A page's own table: read strictly, fitted by ``KernelRegressor``, and the rows behind a prediction."""
+"""A table uploaded by a page: read, fitted by ``KernelRegressor``, and the rows behind a prediction."""
 
 from __future__ import annotations
 
@@ -16,50 +16,51 @@ from regard.data import Table, TableError
 from regard.data.delimited import read_delimited
 from regard.model.baselines import root_mean_square, simple_answers
 from regard.model.explanation import explain
-from regard.play.fair import Job
+from regard.play.job_queue import Job
 from regard.play.security import Refused
-from regard.play.training import Tell
+from regard.play.w_training import SendMessage
 
-MOST_BYTES = 4_000_000
-MOST_ROWS, MOST_COLUMNS = 5000, 100
-MOST_FEATURES = 30
-# Tables kept at once; the one not looked at for longest goes first.
-MOST_TABLES = 12
-SECONDS = 90.0
-# Rows shown behind a prediction.
-SHOWN = 8
-# Of intervals.
-COVERAGE, METHOD = 0.9, "conformal"
+MAX_BYTES = 4_000_000
+MAX_ROWS = 5000
+MAX_COLUMNS = 100
+MAX_FEATURES = 30
+# Tables in memory at once; the least recently used one is dropped first.
+MAX_TABLES = 12
+MAX_SECONDS = 90.0
+# Training rows sent with the explanation of a prediction.
+ROWS_EXPLAINED = 8
+INTERVAL_COVERAGE = 0.9
+INTERVAL_METHOD = "conformal"
 
 
-class Tables:
-    """The tables of this run, each behind a name that nobody guesses."""
+class TableStore:
+    """The uploaded tables of this run by name; names are random, so that they cannot be guessed."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, Table] = OrderedDict()
+        self._tables: OrderedDict[str, Table] = OrderedDict()
         self._lock = threading.Lock()
 
-    def keep(self, table: Table) -> str:
+    def add(self, table: Table) -> str:
         name = secrets.token_urlsafe(12)
         with self._lock:
-            self._kept[name] = table
-            while len(self._kept) > MOST_TABLES:
-                self._kept.popitem(last=False)
+            self._tables[name] = table
+            while len(self._tables) > MAX_TABLES:
+                self._tables.popitem(last=False)
         return name
 
     def __getitem__(self, name: str) -> Table:
         with self._lock:
-            if name not in self._kept:
-                raise Refused(404, "this table is not here any more; drop it again")
-            self._kept.move_to_end(name)
-            return self._kept[name]
+            if name not in self._tables:
+                raise Refused(404, "this table is no longer in memory; upload it again")
+            self._tables.move_to_end(name)
+            return self._tables[name]
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._tables)
 
 
-class Fitted(NamedTuple):
-    """A model, and the table and columns it was made from."""
+class FittedTable(NamedTuple):
+    """A model, and the table and columns that it was fitted to."""
 
     model: Any
     table: Table
@@ -68,18 +69,22 @@ class Fitted(NamedTuple):
 
 
 def read(content: bytes) -> Table:
-    """A CSV as a table small enough for a page; 422 says what is wrong with it, and where."""
+    """A CSV as a table; refused with 422 if it is malformed or too large for a page."""
     try:
-        table = read_delimited(io.BufferedReader(io.BytesIO(content)), ",", "the table", 4 * MOST_BYTES)  # type: ignore[arg-type]
+        table = read_delimited(io.BufferedReader(io.BytesIO(content)), ",", "the table", 4 * MAX_BYTES)  # type: ignore[arg-type]
     except TableError as reason:
         raise Refused(422, str(reason)) from None
-    if len(table) > MOST_ROWS or len(table.names) > MOST_COLUMNS:
-        raise Refused(422, f"the page takes at most {MOST_ROWS:,} rows and {MOST_COLUMNS} columns; use regard fit")
+    if len(table) > MAX_ROWS or len(table.names) > MAX_COLUMNS:
+        raise Refused(
+            422,
+            f"the table must have at most {MAX_ROWS:,} rows and {MAX_COLUMNS} columns, got {len(table):,} and "
+            f"{len(table.names):,}; use regard fit for larger ones",
+        )
     return table
 
 
-def described(table: Table) -> dict[str, Any]:
-    """What a page needs in order to choose columns: names, whether they can be used, and if not, why."""
+def describe(table: Table) -> dict[str, Any]:
+    """The columns from which a page can choose: names, and why a column cannot be used."""
     columns = []
     for name in table.names:
         try:
@@ -93,8 +98,8 @@ def described(table: Table) -> dict[str, Any]:
     return {"rows": len(table), "columns": columns}
 
 
-def chosen(table: Table, target: str, features: Sequence[str]) -> tuple[Array, Array]:
-    """X (n, d) and y (n,) of the columns a page has chosen."""
+def chosen_columns(table: Table, target: str, features: Sequence[str]) -> tuple[Array, Array]:
+    """X (n, d) and y (n,) from the columns that a page has chosen."""
     if target in features:
         raise Refused(422, "the target cannot be one of the features")
     try:
@@ -102,49 +107,49 @@ def chosen(table: Table, target: str, features: Sequence[str]) -> tuple[Array, A
     except TableError as reason:
         raise Refused(422, str(reason)) from None
     if len(X) < 3:
-        raise Refused(422, "learning needs at least three rows")
+        raise Refused(422, f"the table must have at least 3 rows to learn from, got {len(X)}")
     return X, y
 
 
-class Watcher:
-    """A callback of scikit-learn that tells of every evaluation, and stops the search once its job is over."""
+class JobCallback:
+    """A scikit-learn callback that reports every evaluation, and stops the search once its job is over."""
 
-    def __init__(self, job: Job, tell: Tell) -> None:
-        self._job, self._tell = job, tell
+    def __init__(self, job: Job, send: SendMessage) -> None:
+        self._job, self._send = job, send
 
     def setup(self, estimator: Any, context: Any) -> None:
         """Nothing to prepare."""
 
     def teardown(self, estimator: Any, context: Any) -> None:
-        """Nothing to put away."""
+        """Nothing to clean up."""
 
-    def on_fit_task_begin(self, estimator: Any, context: Any, **told: Any) -> None:
-        """Evaluations are too short to announce."""
+    def on_fit_task_begin(self, estimator: Any, context: Any, **kwargs: Any) -> None:
+        """Evaluations are too short to report their start."""
 
-    def on_fit_task_end(self, estimator: Any, context: Any, *, metadata: Any = None, **told: Any) -> bool:  # noqa: ARG002
+    def on_fit_task_end(self, estimator: Any, context: Any, *, metadata: Any = None, **kwargs: Any) -> bool:  # noqa: ARG002
         if metadata and "criterion" in metadata:
-            self._tell({"did": "progress", "done": metadata.get("done")})
+            self._send({"did": "progress", "done": metadata.get("done")})
         return self._job.halt()
 
 
-def fit(table: Table, target: str, features: Sequence[str], job: Job, tell: Tell) -> Fitted | None:
-    """Fit the regressor to use, and tell how good it is, what it looks at, every left-out prediction; then how sure."""
+def fit(table: Table, target: str, features: Sequence[str], job: Job, send: SendMessage) -> FittedTable | None:
+    """Fit ``KernelRegressor`` and send its errors, relevances and left-out predictions, then its interval width."""
     from regard import KernelRegressor
 
-    X, y = chosen(table, target, features)
+    X, y = chosen_columns(table, target, features)
     model = KernelRegressor()
     if hasattr(model, "set_callbacks"):  # scikit-learn before 1.9 has none
-        model.set_callbacks(Watcher(job, tell))
+        model.set_callbacks(JobCallback(job, send))
     try:
         model.fit(X, y)
     except KeyboardInterrupt:
-        tell({"did": "stopped"})
+        send({"did": "stopped"})
         return None
     if hasattr(model, "set_callbacks"):
         model.set_callbacks()
-    said, rows = model.diagnose(), np.arange(len(y))
+    diagnosis, rows = model.diagnose(), np.arange(len(y))
     simple = simple_answers(X, X, y, (rows, rows))
-    tell(
+    send(
         {
             "did": "fitted",
             "rows": len(y),
@@ -156,31 +161,31 @@ def fit(table: Table, target: str, features: Sequence[str], job: Job, tell: Tell
             "error": root_mean_square(y - model.loo_predictions_),
             "mean_error": root_mean_square(y - simple.mean),
             "nearest_error": root_mean_square(y - simple.nearest),
-            "verdict": said.verdict,
-            "neighbours": float(said.neighbours),
+            "verdict": diagnosis.verdict,
+            "neighbours": float(diagnosis.neighbours),
             "actual": y.tolist(),
             "predicted": np.asarray(model.loo_predictions_, np.float64).tolist(),
             "stopped": job.halted,
         }
     )
     if not job.over:
-        # Where rows are too few for the rank, intervals have no end.
-        ends = model.predict_interval(X, COVERAGE, METHOD)
+        # With too few rows for the rank, intervals are infinite.
+        ends = model.predict_interval(X, INTERVAL_COVERAGE, INTERVAL_METHOD)
         half = float(np.median(ends[:, 1] - ends[:, 0])) / 2.0
-        tell({"did": "sure", "half": half if np.isfinite(half) else None})
-    return Fitted(model, table, target, tuple(features))
+        send({"did": "sure", "half": half if np.isfinite(half) else None})
+    return FittedTable(model, table, target, tuple(features))
 
 
-def look(fitted: Fitted, row: int, tell: Tell) -> None:
-    """Tell which rows the model looks at when it predicts one of them, and where a new row like it should lie."""
-    X, y = chosen(fitted.table, fitted.target, fitted.features)
+def explain_row(fitted: FittedTable, row: int, send: SendMessage) -> None:
+    """Send the training rows behind the prediction of one row, and the interval for a new row like it."""
+    X, y = chosen_columns(fitted.table, fitted.target, fitted.features)
     if row >= len(X):
-        raise Refused(422, f"the table has {len(X)} rows")
+        raise Refused(422, f"row must be less than {len(X)}, the number of rows")
     asked = X[row : row + 1]
-    told = fitted.model.explain(asked, top=SHOWN)[0]
-    # It is never far from itself; is it from the others?
+    explanation = fitted.model.explain(asked, top=ROWS_EXPLAINED)[0]
+    # A row is never far from itself: whether it is far from the others is asked of a model without it.
     others = fitted.model._asked.with_rows(np.delete(np.arange(len(X)), row))
-    low, high = fitted.model.predict_interval(asked, COVERAGE, METHOD)[0].tolist()
+    low, high = fitted.model.predict_interval(asked, INTERVAL_COVERAGE, INTERVAL_METHOD)[0].tolist()
     rows = [
         {
             "row": int(key),
@@ -189,19 +194,19 @@ def look(fitted: Fitted, row: int, tell: Tell) -> None:
             "y": float(y[key]),
             "x": X[key].tolist(),
         }
-        for key, weight, effective in zip(told.index, told.weight, told.effective, strict=True)
+        for key, weight, effective in zip(explanation.index, explanation.weight, explanation.effective, strict=True)
     ]
-    tell(
+    send(
         {
-            "did": "looked",
+            "did": "explained",
             "row": row,
             "actual": float(y[row]),
-            "predicted": float(told.answer),
+            "predicted": float(explanation.answer),
             "left_out": float(fitted.model.loo_predictions_[row]),
             "interval": [low, high] if np.isfinite(high - low) else None,
-            "neighbours": told.neighbours,
-            "mass": told.mass,
-            "nearness": told.nearness.tolist(),
+            "neighbours": explanation.neighbours,
+            "mass": explanation.mass,
+            "nearness": explanation.nearness.tolist(),
             "far": bool(explain(others, asked, 1, fitted.model._decided)[0].far[0]),
             "rows": rows,
         }

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.command_io import size_in_words
 from regard.cli.console import say, working
-from regard.cli.inputs import size_in_words
-from regard.cli.progress import Update, bar, time_left
+from regard.cli.progress_bars import Update, bar, time_left
 from regard.cli.translate.inputs import Data, Device, Target, check_device, pairs
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import { set, state } from "./state.js";
 import { say } from "./words.js";
 
 // Cells drawn at most along a side; of those that share one, the largest weight shows.
-const MOST_CELLS = 250, SHADES = 256;
+const MAX_CELLS = 250, SHADES = 256;
 
 function ramp(...colours) {
 	const parts = colours.map((colour) => [4, 2, 0].map((at) => parseInt(colour.slice(at, at + 2), 16)));
@@ -28,7 +28,7 @@ function resize(n, side) {
 
 /** Draw weights (n × n) that are still to be divided by their masses. */
 export function drawHeat({ n, weights, mass }, isDark) {
-	const side = Math.min(n, MOST_CELLS);
+	const side = Math.min(n, MAX_CELLS);
 	if (bins.length !== n) resize(n, side);
 	order = Uint32Array.from(bins, (_, i) => i);
 	if (state.sort) order.sort((a, b) => state.x[a] - state.x[b]);

@@ -7,7 +7,7 @@ import { state } from "./state.js";
 import { say } from "./words.js";
 
 // Lines at most, the thickest, and the share of it that is too thin; keys named at most, and the percent not worth it.
-const MOST_LINES = 60, THICKEST = 7, THINNEST = 0.004, NAMED = 5, HARDLY = 0.05;
+const MAX_LINES = 60, THICKEST = 7, THINNEST = 0.004, NAMED = 5, HARDLY = 0.05;
 // The library's: coverage, a row that holds all the attention, ranks; where kernels end, and what is far (see regard.model).
 const COVERAGE = 0.9, ALONE = 1e-6, ROUNDING = 1e-9;
 const ENDS = { gaussian: 3, laplace: 4.6 }, USUAL = 0.9, APART = 2, SAMPLE = 200;
@@ -80,7 +80,7 @@ export function isFar(kernel, w, q, x) {
 /** Draw lines from a query to its keys, as thick as their weights; what there is to say about it, in two lines. */
 export function drawLooks(chart, q, leftOut) {
 	const { sx, sy } = chart, { x, y, kernel, w, hidden } = state, weights = new Float64Array(x.length), mass = row(kernel, w, q, x, weights);
-	const order = [...x.keys()].sort((a, b) => weights[b] - weights[a]).slice(0, MOST_LINES), most = weights[order[0]];
+	const order = [...x.keys()].sort((a, b) => weights[b] - weights[a]).slice(0, MAX_LINES), most = weights[order[0]];
 	const answer = weighted(weights, y) / mass, [x1, y1] = [sx(q), sy(answer)], percent = (i) => (100 * weights[i]) / mass;
 	for (const j of order) {
 		const share = weights[j] / most;

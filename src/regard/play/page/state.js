@@ -5,7 +5,7 @@ import { KERNELS } from "./kernels.js";
 
 export const W_MIN = 0.05, W_MAX = 500, X_RANGE = [0, 5], VIEWS = ["points", "table", "dates"];
 export const CURVES = ["truth", "average", "nearest", "attention", "learned", "band"];
-const SIZES = [20, 50, 100, 200, 500], MOST_POINTS = 1000, LEAST_POINTS = 2;
+const SIZES = [20, 50, 100, 200, 500], MAX_POINTS = 1000, LEAST_POINTS = 2;
 
 export const state = {
 	view: "points", lang: "", theme: "", kernel: "gaussian", w: 1, sort: true, hidden: new Set(["band", "nearest"]),
@@ -38,7 +38,7 @@ export function movePoint(i, px, py) {
 /** False where there is no room for another. */
 export function addPoint(px, py) {
 	const [x, y] = own();
-	if (x.length >= MOST_POINTS) return false;
+	if (x.length >= MAX_POINTS) return false;
 	set({ edited: true, x: Float64Array.of(...x, round(clamp(px, ...X_RANGE))), y: Float64Array.of(...y, round(py)) });
 	return true;
 }
@@ -79,7 +79,7 @@ export async function restore(text) {
 	set(changes);
 	const points = (parts.points ?? "").split("_").map((pair) => pair.split(",").map(Number));
 	const good = points.every(([x, y]) => clamp(x, ...X_RANGE) === x && Math.abs(y) < 1e6);
-	if (good && clamp(points.length, LEAST_POINTS, MOST_POINTS) === points.length) {
+	if (good && clamp(points.length, LEAST_POINTS, MAX_POINTS) === points.length) {
 		const [x, y] = [0, 1].map((at) => Float64Array.from(points, (pair) => round(pair[at])));
 		set({ edited: true, fit: true, learned: null, x, y });
 	} else {

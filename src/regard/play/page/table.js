@@ -5,7 +5,7 @@ import { ask, sendTable, stop } from "./server.js";
 import { onChange } from "./state.js";
 import { say } from "./words.js";
 
-const MOST_BYTES = 4e6, MOST_FEATURES = 30, REACH = 20, DIGITS = 6;
+const MAX_BYTES = 4e6, MAX_FEATURES = 30, REACH = 20, DIGITS = 6;
 const HARDLY = 0.005; // features with less than this share
 
 const element = (tag, text, ...children) => {
@@ -40,7 +40,7 @@ onChange(({ lang }) => lang && (table && told(), fitted && showScores(), looked 
 
 export async function take(file) {
 	if (!file) return;
-	if (file.size > MOST_BYTES) return tell(say("tooLarge"), true);
+	if (file.size > MAX_BYTES) return tell(say("tooLarge"), true);
 	tell(say("reading"));
 	const found = await sendTable(file);
 	if (!found.table) return refused(found);
@@ -76,7 +76,7 @@ function busy(now) {
 }
 
 function fit() {
-	const features = [...$("features").querySelectorAll(":checked")].map((box) => box.value).slice(0, MOST_FEATURES);
+	const features = [...$("features").querySelectorAll(":checked")].map((box) => box.value).slice(0, MAX_FEATURES);
 	if (!features.length) return tell(say("noFeatures"), true);
 	forget();
 	busy(true);
@@ -123,9 +123,9 @@ function showScores() {
 function look(row) {
 	if (row < 0) return;
 	asking = row;
-	ask({ do: "look", row }, (heard) => {
+	ask({ do: "explain", row }, (heard) => {
 		if (heard.did === "refused") refused(heard);
-		if (heard.did !== "looked" || !fitted) return;
+		if (heard.did !== "explained" || !fitted) return;
 		looked = heard;
 		unfold(false, "rows");
 		draw();

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.command_io import by_name, loaded, queries, safe_table, target_names
 from regard.cli.console import on_terminal, say, working
-from regard.cli.inputs import by_name, loaded, queries, safe_table, target_names
-from regard.cli.progress import walking
+from regard.cli.progress_bars import walking
 
 if TYPE_CHECKING:
     from regard.data import Table

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from regard.play import dates as play_dates
-from regard.play.dates import LONGEST, Dates, cached, loaded
+from regard.play import date_service
+from regard.play.date_service import MAX_DATE_CHARACTERS, DateService, cache_path, load_model
 from regard.play.security import Refused
 from support.reader import Reader, learned_at_once, told
 
@@ -24,7 +24,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path / "new" / "dates.regard"
 
 
-def settled(model: Dates, text: str = "3. Mai 2021") -> dict:
+def settled(model: DateService, text: str = "3. Mai 2021") -> dict:
     """The answer once there is one."""
     end = monotonic() + 60.0
     while (found := model.answer(text))["did"] == "learning":
@@ -53,8 +53,8 @@ def test_a_date_is_translated_with_its_weights(talk):
     ("text", "said"),
     [
         ("", "text must be text of 1 to 400 characters"),
-        ("   ", f"a date of 1 to {LONGEST} characters"),
-        ("3" * (LONGEST + 1), f"a date of 1 to {LONGEST} characters"),
+        ("   ", f"a date of 1 to {MAX_DATE_CHARACTERS} characters"),
+        ("3" * (MAX_DATE_CHARACTERS + 1), f"a date of 1 to {MAX_DATE_CHARACTERS} characters"),
         ("3" * 5000, "text must be text of 1 to 400 characters"),
         (None, "text must be text"),
         (["3 mai"], "text must be text"),
@@ -73,13 +73,13 @@ def test_what_is_no_text_is_422(talk, text, said):
 def test_other_fields_are_refused(talk):
     conversation = talk()
     conversation.ask(do="translate", text="3 mai", path="/etc/passwd")
-    assert conversation.until("refused")[-1]["error"] == "the message has fields other than do, job, text"
+    assert conversation.until("refused")[-1]["error"] == "the message has unknown fields; accepted are do, job, text"
 
 
 def test_a_text_as_long_as_allowed_and_html_come_back_as_they_are(talk, playground):
-    settled(playground.house.dates)
+    settled(playground.shared.dates)
     conversation = talk()
-    for text in ("3" * LONGEST, "<b onclick=alert(1)>&amp;"):
+    for text in ("3" * MAX_DATE_CHARACTERS, "<b onclick=alert(1)>&amp;"):
         conversation.ask(do="translate", text=text)
         assert conversation.until("translated")[-1]["source"] == list(text)
 
@@ -98,7 +98,7 @@ def test_all_who_ask_wait_for_one_learning_and_are_told_how_far_it_is(place):
         go.wait(60)
         return Reader()
 
-    model = Dates(place, learn)
+    model = DateService(place, learn)
     assert model.answer("3 mai 2021") == {"did": "learning", "done": 0.0}
     begin.set()
     end = monotonic() + 60.0
@@ -114,31 +114,35 @@ def test_all_who_ask_wait_for_one_learning_and_are_told_how_far_it_is(place):
 
 def test_the_cache_folder_is_the_users(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cached() == tmp_path / "regard" / play_dates.FILE
+    assert cache_path() == tmp_path / "regard" / date_service.MODEL_FILE
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert cached() == tmp_path / ".cache" / "regard" / play_dates.FILE
+    assert cache_path() == tmp_path / ".cache" / "regard" / date_service.MODEL_FILE
 
 
 def test_a_file_that_cannot_be_read_is_replaced(place):
     place.parent.mkdir()
     for content in (b"", b"PK\x03\x04 half a file", b"\x80\x04K\x01."):
         place.write_bytes(content)
-        assert loaded(place) is None
-        assert settled(Dates(place, learned_at_once))["did"] == "translated"
+        assert load_model(place) is None
+        assert settled(DateService(place, learned_at_once))["did"] == "translated"
         assert place.read_bytes() == b"a file of another kind"
 
 
 def test_a_folder_that_cannot_be_written_to_is_no_reason_to_fail(tmp_path):
     (tmp_path / "file").write_text("mine")
-    assert settled(Dates(tmp_path / "file" / "dates.regard", learned_at_once))["did"] == "translated"
+    assert settled(DateService(tmp_path / "file" / "dates.regard", learned_at_once))["did"] == "translated"
     assert (tmp_path / "file").read_text() == "mine"
 
 
 @pytest.mark.parametrize(
     ("reason", "status", "said"),
     [
-        (ModuleNotFoundError("no torch", name="torch"), 409, "translating needs torch; run pip install 'regard[nn]'"),
+        (
+            ModuleNotFoundError("no torch", name="torch"),
+            409,
+            "translating dates needs torch: run pip install 'regard[nn]'",
+        ),
         (RuntimeError("secret"), 500, "a bug in regard: RuntimeError"),
     ],
 )
@@ -150,11 +154,11 @@ def test_a_failure_is_told_once_and_the_next_who_asks_tries_again(place, reason,
             raise left.pop()
         return Reader()
 
-    model = Dates(place, learn)
+    model = DateService(place, learn)
     with pytest.raises(Refused) as refused:
         settled(model)
     assert refused.value.status == status
-    assert said in refused.value.told
+    assert said in refused.value.message
     assert settled(model)["did"] == "translated"
 
 
@@ -168,7 +172,7 @@ def test_the_end_of_the_playground_ends_the_learning(place):
             sleep(0.01)
         return Reader()
 
-    model = Dates(place, learn)
+    model = DateService(place, learn)
     model.answer("3 mai 2021")
     thread = model._thread
     model.close()
@@ -187,7 +191,7 @@ def test_a_model_that_was_really_learned_is_kept_and_found_again(place, monkeypa
 
     for name, value in {"PAIRS": 300, "VALID": 30, "EPOCHS": 1}.items():
         monkeypatch.setattr(date_model, name, value)
-    first = settled(Dates(place))
+    first = settled(DateService(place))
     assert np.shape(first["weights"]) == (len(first["target"]), len(first["source"]))
     np.testing.assert_allclose(np.sum(first["weights"], axis=1), 1.0, atol=0.01)
     assert json.dumps(first, allow_nan=False)
@@ -195,4 +199,4 @@ def test_a_model_that_was_really_learned_is_kept_and_found_again(place, monkeypa
     def never(watch):
         raise AssertionError("it is in the cache")
 
-    assert settled(Dates(place, never)) == first
+    assert settled(DateService(place, never)) == first

@@ -91,7 +91,7 @@ def test_gaps_are_named(here, capfd):
 
 
 def test_a_scheduler_that_is_not_there(folder, capfd, monkeypatch):
-    monkeypatch.setattr("regard.cli.elsewhere.PATIENCE", 1)
+    monkeypatch.setattr("regard.cli.dask_fit.PATIENCE", 1)
     on = ("--scheduler", "tcp://127.0.0.1:9")
     assert "no scheduler answers at tcp://127.0.0.1:9" in refused(
         capfd, "fit", "parts", "--target", "y", "--out", "m.regard", *on

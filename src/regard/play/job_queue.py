@@ -1,4 +1,4 @@
-"""Jobs of all pages take turns: one runs at a time, and whoever has waited longest since its last turn is next."""
+"""A queue in which clients take turns: one job runs at a time, and clients are served in rotation."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any
 
-# Jobs one client may have waiting, and all of them together.
-MOST_WAITING, MOST_IN_ALL = 4, 400
+# Waiting jobs of one client, and of all clients together.
+MAX_WAITING_PER_CLIENT = 4
+MAX_WAITING = 400
 
 
-class Full(Exception):
-    """There is no room for another job."""
+class QueueFull(Exception):
+    """The queue takes no more jobs."""
 
 
 class Job:
-    """Something to be done for a client. It looks at ``over`` between its steps, and ends soon where that is true."""
+    """Work for a client. It checks ``over`` between its steps, and ends soon if that is true."""
 
     def __init__(self, client: Hashable, work: Callable[[Job], Any], seconds: float) -> None:
         self.client, self.seconds = client, seconds
@@ -27,11 +28,11 @@ class Job:
 
     @property
     def over(self) -> bool:
-        """Stopped by its client, or out of time."""
+        """Whether it was stopped by its client, or has run out of time."""
         return self._stopped.is_set() or monotonic() > self._deadline
 
     def halt(self) -> bool:
-        """Whether to stop a search now: true once, for what it has left to do after that it may finish."""
+        """Whether to stop a search now. True only once, so that the job can finish what follows the search."""
         now = self.over and not self.halted
         self.halted = self.halted or now
         return now
@@ -45,30 +46,30 @@ class Job:
 
 
 class FairQueue:
-    """One worker thread, clients in rotation. A job must answer for its own failures: what it raises is dropped."""
+    """One worker thread, clients in rotation. Jobs must handle their own errors: exceptions are ignored."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._waiting: OrderedDict[Hashable, deque[Job]] = OrderedDict()
         self._running: Job | None = None
         self._closed = False
-        # A daemon, so that a job in the middle of a long step does not hold up the end of the program.
+        # A daemon thread, so that a job in a long step does not delay the end of the program.
         self._worker = threading.Thread(target=self._work, name="regard play", daemon=True)
         self._worker.start()
 
     def submit(self, job: Job) -> int:
-        """Let a job wait for its turn; how many are before it. Raises Full."""
+        """Add a job and return how many run before it. Raises QueueFull."""
         with self._changed:
             mine = self._waiting.get(job.client, ())
-            if self._closed or len(mine) >= MOST_WAITING or self.waiting >= MOST_IN_ALL:
-                raise Full
+            if self._closed or len(mine) >= MAX_WAITING_PER_CLIENT or self.waiting >= MAX_WAITING:
+                raise QueueFull
             before = self._before(job.client, len(mine)) + (self._running is not None)
             self._waiting.setdefault(job.client, deque()).append(job)
             self._changed.notify()
         return before
 
     def _before(self, client: Hashable, mine: int) -> int:
-        """Jobs that come before the next one of a client that has ``mine`` waiting already."""
+        """The number of jobs before the next one of a client that has ``mine`` waiting already."""
         clients = list(self._waiting)
         place = clients.index(client) if client in self._waiting else len(clients)
         ahead = sum(min(len(self._waiting[other]), mine + 1) for other in clients[:place])
@@ -76,7 +77,7 @@ class FairQueue:
         return ahead + behind + mine
 
     def stop(self, client: Hashable) -> list[Job]:
-        """Forget a client's waiting jobs, stop its running one; the jobs that never began."""
+        """Drop a client's waiting jobs and stop its running one; return those dropped."""
         with self._changed:
             dropped = self._waiting.pop(client, deque())
             for job in dropped:
@@ -87,7 +88,7 @@ class FairQueue:
 
     @property
     def waiting(self) -> int:
-        """Jobs that have not begun."""
+        """The number of jobs that have not started."""
         return sum(map(len, self._waiting.values()))
 
     @property
@@ -95,7 +96,7 @@ class FairQueue:
         return self._running is not None
 
     def close(self) -> None:
-        """Take no more jobs, and stop those there are."""
+        """Accept no more jobs, and stop the present ones."""
         with self._changed:
             self._closed = True
             self._waiting.clear()

@@ -14,10 +14,10 @@ from websockets.exceptions import ConnectionClosed
 from regard import KernelRegressor, NadarayaWatsonRegressor
 from regard.bandwidth import Objective, follow_the_notes
 from regard.data import houses, notes
-from regard.play.fair import Job
-from regard.play.messages import MOST_CHARACTERS
-from regard.play.talk import ASKS
-from regard.play.training import Lesson, train
+from regard.play.job_queue import Job
+from regard.play.messages import MAX_CHARACTERS
+from regard.play.sessions import REQUESTS
+from regard.play.w_training import TrainingRequest, train
 
 DATA = notes(30, 0)
 TRAIN = {
@@ -79,8 +79,8 @@ def test_88_json_a_hundred_thousand_deep_is_400(talk):
 
 def test_a_message_that_is_too_long_is_refused_and_one_far_too_long_ends_the_talk(talk):
     conversation = talk()
-    assert refusal(conversation, '"' + "x" * MOST_CHARACTERS + '"')["status"] == 413
-    conversation.send('"' + "x" * 4 * MOST_CHARACTERS + '"')
+    assert refusal(conversation, '"' + "x" * MAX_CHARACTERS + '"')["status"] == 413
+    conversation.send('"' + "x" * 4 * MAX_CHARACTERS + '"')
     with pytest.raises(ConnectionClosed):
         conversation.hear()
 
@@ -90,7 +90,7 @@ def test_bytes_end_the_talk(talk, playground):
     conversation.send(b"\x80\x04K\x01.")
     with pytest.raises(ConnectionClosed):
         conversation.hear()
-    eventually(lambda: not playground.house.clients)
+    eventually(lambda: not playground.shared.sessions)
 
 
 @pytest.mark.parametrize(
@@ -104,9 +104,9 @@ def test_bytes_end_the_talk(talk, playground):
         ('{"do": "dance", "job": 1}', 422),
         ('{"do": "train"}', 422),
         ('{"do": "train", "job": 0}', 422),
-        ('{"do": "look", "job": 1, "row": -1}', 422),
-        ('{"do": "look", "job": 1, "row": 0}', 409),
-        ('{"do": "look", "job": 1, "row": 0, "path": "/etc/passwd"}', 422),
+        ('{"do": "explain", "job": 1, "row": -1}', 422),
+        ('{"do": "explain", "job": 1, "row": 0}', 409),
+        ('{"do": "explain", "job": 1, "row": 0, "path": "/etc/passwd"}', 422),
         ('{"do": "fit", "job": 1, "table": "../../x", "target": "y", "features": ["x"]}', 404),
         (json.dumps({**TRAIN, "job": 1, "kernel": "__class__"}), 422),
         (json.dumps({**TRAIN, "job": 1, "y": [1.0, 2.0]}), 422),
@@ -128,7 +128,7 @@ VALUES = st.recursive(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    do=st.sampled_from([*ASKS, "stop", "dance"]),
+    do=st.sampled_from([*REQUESTS, "stop", "dance"]),
     fields=st.dictionaries(
         st.sampled_from(["x", "y", "w", "kernel", "optimizer", "row", "table", "target", "features", "z"]), VALUES
     ),
@@ -188,7 +188,7 @@ def test_stop_keeps_the_best_so_far(talk):
 @pytest.mark.parametrize("size", [1.0, 1e-200])
 def test_stopped_the_best_so_far_is_the_best_in_any_unit_of_y(size):
     """Where squares are below float64 all errors are 0, and still one w is the best."""
-    lesson = Lesson(DATA.x_train, size * DATA.y_train, "gaussian", "lbfgs", 1.0)
+    lesson = TrainingRequest(DATA.x_train, size * DATA.y_train, "gaussian", "lbfgs", 1.0)
     told: list[dict] = []
 
     class Ended(Job):
@@ -223,7 +223,7 @@ def test_91_trainings_wait_for_their_turn_and_too_many_are_409(talk, playground)
     while [each["did"] for each in heard].count("dropped") < 4:
         heard.append(first.hear())
     assert "started" not in [each["did"] for each in heard]
-    eventually(lambda: not playground.house.queue.busy)
+    eventually(lambda: not playground.shared.queue.busy)
 
 
 def test_92_a_page_that_leaves_stops_its_jobs_and_leaves_nothing(talk, playground):
@@ -232,8 +232,8 @@ def test_92_a_page_that_leaves_stops_its_jobs_and_leaves_nothing(talk, playgroun
         conversation.ask(**long_training())
     conversation.until("step")
     conversation.close()
-    queue = playground.house.queue
-    eventually(lambda: not playground.house.clients and not queue.waiting and not queue.busy)
+    queue = playground.shared.queue
+    eventually(lambda: not playground.shared.sessions and not queue.waiting and not queue.busy)
     again = talk()
     again.ask(**TRAIN)
     assert again.until("trained")
@@ -260,7 +260,7 @@ def test_own_data_are_fitted_and_rows_looked_up(talk, web, light_search):
     assert done["error"] < done["nearest_error"] < done["mean_error"] * 1.5
     assert len(done["predicted"]) == len(done["actual"]) == 60
     sure = conversation.until("sure")[-1]
-    conversation.ask(do="look", row=7)
+    conversation.ask(do="explain", row=7)
     looked = conversation.until()[-1]
     data = houses(60)
     model = KernelRegressor().fit(data.X[:, [0, 1, 3]], data.y)
@@ -279,7 +279,7 @@ def test_own_data_are_fitted_and_rows_looked_up(talk, web, light_search):
     )
     assert sum(each["weight"] for each in looked["rows"]) == pytest.approx(looked["mass"])
     assert looked["rows"][0]["x"] == data.X[looked["rows"][0]["row"], [0, 1, 3]].tolist()
-    conversation.ask(do="look", row=60)
+    conversation.ask(do="explain", row=60)
     assert conversation.until()[-1]["status"] == 422
 
 
@@ -302,7 +302,7 @@ def test_a_job_that_tells_what_is_no_json_is_answered_and_the_page_goes_on(talk,
     def broken(lesson, job, tell):
         tell({"did": "step", "w": 1.0, "loss": float("inf")})
 
-    monkeypatch.setattr("regard.play.training.train", broken)
+    monkeypatch.setattr("regard.play.w_training.train", broken)
     conversation = talk()
     for _ in range(2):
         conversation.ask(**TRAIN)
@@ -319,7 +319,7 @@ def test_a_row_far_from_all_others_is_flagged_and_few_rows_have_no_interval(talk
     assert conversation.until("sure")[-1]["half"] is None
     looked = []
     for row in (2, 6):
-        conversation.ask(do="look", row=row)
+        conversation.ask(do="explain", row=row)
         looked.append(conversation.until()[-1])
     assert [each["far"] for each in looked] == [False, True]
     assert [each["interval"] for each in looked] == [None, None]
@@ -334,8 +334,8 @@ def test_a_fit_that_is_stopped_keeps_the_best_so_far(talk, web):
     conversation.send('{"do": "stop"}')
     done = conversation.until("fitted", "stopped")[-1]
     assert done["did"] == "stopped" or (done["stopped"] and np.isfinite(done["predicted"]).all())
-    conversation.ask(do="look", row=0)
-    assert conversation.until()[-1]["did"] == ("looked" if done["did"] == "fitted" else "refused")
+    conversation.ask(do="explain", row=0)
+    assert conversation.until()[-1]["did"] == ("explained" if done["did"] == "fitted" else "refused")
 
 
 @pytest.mark.parametrize(
@@ -343,7 +343,7 @@ def test_a_fit_that_is_stopped_keeps_the_best_so_far(talk, web):
     [
         ("price", ["price"], "cannot be one of the features"),
         ("nothing", ["area"], "no column"),
-        ("price", ["area", "area"], "must not repeat"),
+        ("price", ["area", "area"], "must not contain duplicates"),
         ("price", [], "list of 1 to 30"),
         ("price", ["x" * 500], "text of 1 to"),
     ],

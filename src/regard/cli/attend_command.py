@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.command_io import by_name, loaded, queries, safe_table, target_names
 from regard.cli.console import working
-from regard.cli.inputs import by_name, loaded, queries, safe_table, target_names
 
 if TYPE_CHECKING:
     from regard.data import Table

@@ -17,14 +17,14 @@ import typer
 
 from regard import __version__
 from regard.cli import translate
-from regard.cli.attend import Attend
-from regard.cli.bench import Bench
+from regard.cli.attend_command import Attend
+from regard.cli.bench_command import Bench
 from regard.cli.console import say
-from regard.cli.diagnose import Diagnose
-from regard.cli.fit import Fit
-from regard.cli.play import Play
-from regard.cli.predict import Predict
-from regard.cli.tour import Tour
+from regard.cli.diagnose_command import Diagnose
+from regard.cli.fit_command import Fit
+from regard.cli.play_command import Play
+from regard.cli.predict_command import Predict
+from regard.cli.tour_command import Tour
 
 EXIT_CODES = (
     "Exit codes: 0 fine; 1 a bug in regard; 2 bad input or usage; 130 stopped by Ctrl-C; 141 the pipe we wrote to "

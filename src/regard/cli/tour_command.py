@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from regard.cli.command_io import Language
 from regard.cli.console import say, working
-from regard.cli.inputs import Language
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.play.fair import MOST_WAITING, FairQueue, Full, Job
+from regard.play.job_queue import MAX_WAITING_PER_CLIENT, FairQueue, Job, QueueFull
 
 
 class Stage:
@@ -41,8 +41,8 @@ def test_nobody_runs_twice_while_another_waits(asked):
         try:
             stage.submit(client)
             taken.append(client)
-        except Full:
-            assert taken.count(client) == MOST_WAITING
+        except QueueFull:
+            assert taken.count(client) == MAX_WAITING_PER_CLIENT
     ran = stage.finish()
     assert sorted(ran) == sorted(taken)
     for place, client in enumerate(ran):
@@ -61,7 +61,7 @@ def test_the_place_told_is_the_place_kept(asked):
     for client in asked:
         try:
             before = stage.submit(client)
-        except Full:
+        except QueueFull:
             continue
         told.setdefault(client, before)
     ran = stage.finish()
@@ -94,5 +94,5 @@ def test_a_job_out_of_time_is_over_and_a_closed_queue_takes_none():
     assert done.wait(10)
     assert seen == [True]
     queue.close()
-    with pytest.raises(Full):
+    with pytest.raises(QueueFull):
         queue.submit(Job("a", lambda _: None, 1.0))

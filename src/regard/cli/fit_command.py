@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.command_io import Language, check_distinct, frame, size_in_words
 from regard.cli.console import say, working
-from regard.cli.inputs import Language, check_distinct, frame, size_in_words
-from regard.cli.progress import learning
+from regard.cli.progress_bars import learning
 from regard.cli.summary import gaps_in_words, told
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Fit:
         return None if self.features is None else _names(self.features)
 
     def run(self) -> None:
-        from regard.cli.elsewhere import fit_elsewhere, goes_elsewhere
+        from regard.cli.dask_fit import fit_elsewhere, goes_elsewhere
         from regard.data import read_table
         from regard.data.files import check_output
         from regard.store.models import StoreError, save

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.cli.console import say, working
-from regard.cli.progress import learning
+from regard.cli.progress_bars import learning
 
 if TYPE_CHECKING:
-    from regard.cli.fit import Fit
+    from regard.cli.fit_command import Fit
 
 # Seconds that a scheduler has to answer.
 PATIENCE = 10
