@@ -8,15 +8,18 @@ import pytest
 from regard.bandwidth.objective import CRITERIA, Objective
 from regard.pooling.functions import pool
 from regard.scores import RADIAL
-from support.engines import every_engine
+from support.engines import EXACT, KERNEL_PATHS, every_engine, sparse
 
 every_kernel = pytest.mark.parametrize("name", RADIAL)
-every_degree = pytest.mark.parametrize(("degree", "ridge"), [(0, 0.0), (1, 0.0), (1, 0.1)])
+DEGREES = ("degree", "ridge"), [(0, 0.0), (1, 0.0), (1, 0.1)]
 # Degrees of freedom are for ridge = 0.
-every_criterion = pytest.mark.parametrize(
+CRITERIA_OF_DEGREES = (
     ("criterion", "degree", "ridge"),
     [*((c, degree, 0.0) for c in CRITERIA for degree in (0, 1)), ("loo", 1, 0.1)],
 )
+every_degree = pytest.mark.parametrize(*DEGREES)
+every_criterion = pytest.mark.parametrize(*CRITERIA_OF_DEGREES)
+each_kernel = ("name", RADIAL, KERNEL_PATHS)
 W = (np.array(0.45), np.array([0.5, 0.3]), np.array([[0.4, 0.1], [-0.1, 0.3]]))
 
 
@@ -50,9 +53,7 @@ def same(a, b, rtol=1e-10):
     )
 
 
-@every_engine
-@every_degree
-@every_kernel
+@sparse(*each_kernel, DEGREES, ("engine", EXACT))
 def test_leaving_out_is_deleting(name, degree, ridge, engine):
     X, y = example()
     for w in W:
@@ -86,9 +87,7 @@ def test_importances_leave_whole(degree, ridge, engine):
         assert np.isclose(objective.in_units_of_y(found.value), value, rtol=1e-9)
 
 
-@every_engine
-@every_degree
-@every_kernel
+@sparse(*each_kernel, DEGREES, ("engine", EXACT))
 def test_repetitions_are_copies_of_which_one_leaves(name, degree, ridge, engine):
     X, y = example()
     counts = np.random.default_rng(2).integers(0, 4, len(y))
@@ -158,9 +157,7 @@ def test_duplicates_stay(name):
     assert found.empty == 0
 
 
-@every_engine
-@every_criterion
-@every_kernel
+@sparse(*each_kernel, CRITERIA_OF_DEGREES, ("engine", EXACT))
 def test_order_does_not_matter(criterion, name, degree, ridge, engine):
     X, y = example()
     order = np.random.default_rng(5).permutation(len(y))

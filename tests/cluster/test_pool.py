@@ -11,6 +11,7 @@ import pytest
 import regard
 from regard.scores import Epanechnikov, Gaussian, Laplace, Nearest
 from support.cuts import CUTS, cut
+from support.engines import EACH, PATHS, sparse
 from support.generators import OPTIONS, make_inputs, score_table
 
 D = 3
@@ -43,8 +44,7 @@ def both(inputs, score, queries, keys, unknown=False, **more):
     return truth, regard.pool(*arrays, score, **lazy)
 
 
-@pytest.mark.parametrize("option", OPTIONS)
-@pytest.mark.parametrize("score", SCORES)
+@sparse("score", EACH, PATHS, ("option", OPTIONS))
 def test_every_score_and_option(score, option):
     inputs = make_inputs(option, 23, 31, 2, d=D)
     truth, got = both(inputs, SCORES[score], "halves", "ragged")

@@ -10,6 +10,7 @@ import pytest
 from regard.core.block_bounds import SHARE, Shelves, in_reach, nearest_shelf, span_of
 from regard.core.bounds import Bounds
 from regard.scores import RADIAL, DotProduct, Nearest
+from support.engines import KERNEL_PATHS, sparse
 from support.oracle import distance, scores
 from support.soak import FULL
 
@@ -83,10 +84,14 @@ def metrics(width: int, seed: int) -> dict[str, Any]:
     return {"scalar": 0.7, "feature": some, "matrix": rng.normal(size=(width, width))}
 
 
-@pytest.mark.parametrize("weights", ["none", "counts", "importances"])
-@pytest.mark.parametrize("offset", [0.0, 1e6])
-@pytest.mark.parametrize("metric", ["scalar", "feature", "matrix"])
-@pytest.mark.parametrize("kernel", [*RADIAL, "nearest"])
+@sparse(
+    "kernel",
+    [*RADIAL, "nearest"],
+    [*KERNEL_PATHS, "nearest"],
+    ("weights", ["none", "counts", "importances"]),
+    ("offset", [0.0, 1e6]),
+    ("metric", ["scalar", "feature", "matrix"]),
+)
 def test_what_is_not_seen_does_not_show(kernel, metric, offset, weights):
     for seed in SEEDS:
         width = (2, 5)[seed % 2]

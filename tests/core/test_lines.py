@@ -14,11 +14,12 @@ from regard.core.state import Partial
 from regard.pooling.local import fit_local
 from regard.scores import RADIAL, Gaussian
 from support import oracle
-from support.engines import every_engine
+from support.engines import EXACT, KERNEL_PATHS, every_engine, sparse
 from support.generators import W_KINDS, make_w
 
 every_kind = pytest.mark.parametrize("kind", W_KINDS)
-every_ridge = pytest.mark.parametrize("ridge", [0.0, 1e-3, 0.5])
+RIDGES = [0.0, 1e-3, 0.5]
+every_ridge = pytest.mark.parametrize("ridge", RIDGES)
 
 
 def example(d, P=2, Q=4, K=20, seed=0):
@@ -66,10 +67,7 @@ def test_a_line_is_least_squares(d, ridge, kind):
         assert np.allclose(fit.slope[q], (W @ solved[1:]).T, rtol=1e-9, atol=1e-10)
 
 
-@every_engine
-@every_ridge
-@pytest.mark.parametrize("degree", [0, 1])
-@pytest.mark.parametrize("name", RADIAL)
+@sparse("name", RADIAL, KERNEL_PATHS, ("degree", [0, 1]), ("ridge", RIDGES), ("engine", EXACT))
 def test_every_kernel_in_every_engine(name, degree, ridge, engine):
     query, key, value = example(2, K=60)
     score = RADIAL[name](0.4)

@@ -17,18 +17,18 @@ from regard.engines.cpu import sorted as engine
 from regard.pooling.planner import Step, plan
 from regard.scores import RADIAL, DotProduct, Gaussian, Nearest, Tricube
 from support import oracle
-from support.generators import DTYPES
+from support.engines import every_dtype, sparse
 from support.soak import FULL
 
 EVERYTHING = frozenset(Gradients._fields)
 NAMES = [name for name in RADIAL if name != "gaussian"]
 COMPACT = [name for name in NAMES if name != "laplace"]
+# Sums from both sides, of powers of u², of |u| too, and of a wave.
+PATHS = ["laplace", "epanechnikov", "tricube", "cosine"]
 OPTIONS = ("plain", "weights", "loo", "loo with weights")
 
 every_kernel = pytest.mark.parametrize("name", NAMES)
 every_compact = pytest.mark.parametrize("name", COMPACT)
-every_option = pytest.mark.parametrize("option", OPTIONS)
-every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda t: t.__name__)
 
 
 def step_of(problem: Problem, threads: int = 1) -> Step:
@@ -69,7 +69,6 @@ def _rows() -> dict[str, Row]:
 
 
 ROWS = _rows()
-every_row = pytest.mark.parametrize("row", ROWS)
 
 
 def problem_of(
@@ -116,10 +115,8 @@ def compare(problem: Problem) -> None:
     assert (np.abs(height) <= slack * np.maximum(1.0, np.abs(truth.peak[attended]))).all()
 
 
-@every_kernel
 @every_dtype
-@every_option
-@every_row
+@sparse("name", NAMES, PATHS, ("option", OPTIONS), ("row", ROWS))
 def test_moments(name, dtype, option, row):
     for degree in (0, 1, 2):
         compare(problem_of(name, row, option, dtype, degree))
@@ -219,9 +216,13 @@ def gradients_agree(problem: Problem) -> None:
         assert np.allclose(a, b, rtol=1e-9, atol=1e-9 * max(np.abs(truth.query).max(), np.abs(b).max(), 1e-300))
 
 
-@every_kernel
-@every_option
-@pytest.mark.parametrize("row", ["plain", "wide", "lattice", "alone", "far", "tiny h", "one key"])
+@sparse(
+    "name",
+    NAMES,
+    PATHS,
+    ("option", OPTIONS),
+    ("row", ["plain", "wide", "lattice", "alone", "far", "tiny h", "one key"]),
+)
 def test_gradients(name, option, row):
     for degree in (0, 1):
         gradients_agree(problem_of(name, row, option, degree=degree))
@@ -258,8 +259,7 @@ def test_a_mass_from_elsewhere_shrinks_the_gradients(name):
 # ---- rows done pair by pair
 
 
-@every_compact
-@every_option
+@sparse("name", COMPACT, PATHS[1:], ("option", OPTIONS))
 def test_pair_by_pair(name, option, monkeypatch):
     """With no rounding allowed every row goes there, and says the same."""
     monkeypatch.setattr(engine, "PLAIN", 0.0)

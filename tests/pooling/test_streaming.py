@@ -14,7 +14,7 @@ from regard import Batch, batches_of, pool, pool_batches, pool_queries
 from regard.pooling import folds
 from regard.pooling.functions import Pooled
 from regard.scores import RADIAL, Additive, DotProduct, Gaussian, Laplace, Nearest, Score
-from support.engines import every_dtype
+from support.engines import KERNEL_PATHS, every_dtype, sparse
 from support.generators import dyadic, make_inputs
 from support.streams import close
 
@@ -46,8 +46,7 @@ def streamed(query, key, value, score, cuts, *, sample_weight=None, exclude=None
 
 
 @every_dtype
-@pytest.mark.parametrize("option", OPTIONS)
-@every_score
+@sparse("score", SCORES, [*KERNEL_PATHS, "matrix", "flat", "nearest", "dot", "additive"], ("option", OPTIONS))
 def test_any_cut_is_the_whole(score, option, dtype):
     query, key, value, options = make_inputs(option, 23, 90, 2, dtype=dtype)
     whole = pool(query, key, value, SCORES[score], tol=0.0, **options)

@@ -19,6 +19,7 @@ import regard
 from regard.model import mapped as shelved
 from regard.scores import KERNELS
 from regard.store.models import StoreError
+from support.engines import KERNEL_PATHS, sparse
 
 # Manners, not minima.
 pytestmark = pytest.mark.usefixtures("brief_learning")
@@ -85,6 +86,7 @@ WEIGHTS = {
     "repetitions": np.random.default_rng(5).integers(0, 4, ROWS),
     "importances": np.exp(3.0 * np.random.default_rng(5).normal(size=ROWS)),
 }
+MEANS_AND_LINES = [regard.NadarayaWatsonRegressor, regard.LocalLinearRegressor]
 METRICS = {
     "scalar": 1.0,
     "feature": np.array([0.8, 1.3]),
@@ -92,10 +94,7 @@ METRICS = {
 }
 
 
-@pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("kind", [regard.NadarayaWatsonRegressor, regard.LocalLinearRegressor])
+@sparse("kernel", KERNELS, KERNEL_PATHS, ("weights", WEIGHTS), ("metric", METRICS), ("kind", MEANS_AND_LINES))
 def test_means_and_lines_are_the_same(kind, kernel, metric, weights, path):
     X, y = table()
     model = kind(kernel=kernel, bandwidth=1.0).fit(X, y, sample_weight=WEIGHTS[weights])
@@ -146,9 +145,7 @@ def test_ties_share_across_shelves(path):
             assert len(np.unique(mapped.predict(half))) > 60  # means of four, not of one
 
 
-@pytest.mark.parametrize("empty", ["nearest", "nan", "raise"])
-@pytest.mark.parametrize("kernel", ENDING)
-@pytest.mark.parametrize("kind", [regard.NadarayaWatsonRegressor, regard.LocalLinearRegressor])
+@sparse("kernel", ENDING, ["tricube"], ("empty", ["nearest", "nan", "raise"]), ("kind", MEANS_AND_LINES))
 def test_rows_with_nobody_in_reach_are_told_alike(kind, kernel, empty, path):
     X, y = table()
     plain, mapped = both(kind(kernel=kernel, bandwidth=12.0, empty=empty).fit(X, y), path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
+from itertools import product
 from typing import Any, NamedTuple
 
 import pytest
@@ -41,6 +42,29 @@ OTHERS = [
 if FULL:
     PATHS, OTHERS = [*score_table(1)], []
 EACH = [*PATHS, *OTHERS]
+
+
+# One kernel of each path.
+KERNEL_PATHS = ["gaussian", "laplace", "tricube"]
+
+
+def sparse(argument: str, values: Iterable[Any], paths: Iterable[Any], *axes: tuple[Any, Iterable[Any]]) -> Any:
+    """Marks a test: the product of some axes with the values that are paths of their own, and every other value once.
+
+    An axis is what ``parametrize`` takes: a name, or several, and what they go through. Values that stand alone take
+    their turns along the axes. Soak runs have the whole product.
+    """
+    values, along = list(values), [list(one) for _, one in axes]
+    crossed = values if FULL else list(paths)
+    rows = [(value, *at) for value in crossed for at in product(*along)]
+    others = [value for value in values if value not in crossed]
+    rows += [(value, *(one[i % len(one)] for one in along)) for i, value in enumerate(others)]
+    names = [argument, *(name for name, _ in axes)]
+    flat = [
+        tuple(part for name, at in zip(names, row, strict=True) for part in ([at] if isinstance(name, str) else at))
+        for row in rows
+    ]
+    return pytest.mark.parametrize([one for name in names for one in ([name] if isinstance(name, str) else name)], flat)
 
 
 def reason_against(engine: str, score: Score, option: str = "plain", d: int = 3) -> str | None:
