@@ -241,7 +241,7 @@ def leave_one_out(rows: int) -> dict[str, Any]:
 def constants() -> dict[str, float]:
     """What one task, one byte and one merged state cost."""
     from regard.core.problem import build
-    from regard.pooling.folds import fold
+    from regard.pooling.mergeable_state import state_of
 
     with workers(2) as client:
         client.gather(client.map(_nothing, range(2000), pure=False))
@@ -254,7 +254,7 @@ def constants() -> dict[str, float]:
         byte = (perf_counter() - start) / 2**28
     rng = np.random.default_rng(3)
     q = rng.random((100_000, 2))
-    state = fold(build(q, q[:100], q[:100, :1], Gaussian(W)))
+    state = state_of(build(q, q[:100], q[:100, :1], Gaussian(W)))
     merged = timed(lambda: state.joined(state)) / len(q)
     return {"task": task, "byte": byte, "merge": merged}
 

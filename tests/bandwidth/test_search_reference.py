@@ -13,7 +13,7 @@ from regard.bandwidth.loo import loo_objective
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.search import learn
 from regard.core.problem import build
-from regard.pooling.local import fit_local
+from regard.pooling.local_pooling import fit_local
 from regard.scores import Epanechnikov, Gaussian
 from support.engines import every_engine
 

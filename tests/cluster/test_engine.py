@@ -8,7 +8,7 @@ from sklearn.model_selection import cross_val_score
 
 import regard
 from regard.pooling import planner
-from regard.pooling.local import pool_local
+from regard.pooling.local_pooling import pool_local
 from regard.scores import Gaussian
 from support.generators import OPTIONS, make_inputs, score_table
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from regard.core.block_bounds import SHARE, Shelves, in_reach, nearest_shelf, span_of
+from regard.core.block_bounds import NEGLIGIBLE_MASS, BlockBounds, blocks_in_reach, distance_bounds, nearest_block
 from regard.core.bounds import Bounds
 from regard.scores import RADIAL, DotProduct, Nearest
 from support.engines import KERNEL_PATHS, sparse
@@ -45,13 +45,13 @@ class Rows:
         )
 
     @property
-    def shelves(self) -> Shelves:
+    def shelves(self) -> BlockBounds:
         parts = [
             (self.key[at], np.log(self.weight[at]))
             for at in ((self.shelf == number) & (self.weight > 0) for number in range(self.shelf[-1] + 1))
         ]
         nothing = np.zeros(self.key.shape[1])
-        return Shelves(
+        return BlockBounds(
             np.array([len(key) for key, _ in parts]),
             np.array([key.min(axis=0) if len(key) else nothing for key, _ in parts]),
             np.array([key.max(axis=0) if len(key) else nothing for key, _ in parts]),
@@ -100,8 +100,8 @@ def test_what_is_not_seen_does_not_show(kernel, metric, offset, weights):
         at = Bounds(rows.query, rows.query)
         known = score.distance2(rows.query, rows.key[rows.weight > 0]).min(axis=1)
         for more in ({}, {"known": known}):
-            for share in (SHARE, 1e-6) if kernel in SOFT else (SHARE,):
-                seen = in_reach(at, rows.shelves, score, share=share, nearest=True, **more)
+            for share in (NEGLIGIBLE_MASS, 1e-6) if kernel in SOFT else (NEGLIGIBLE_MASS,):
+                seen = blocks_in_reach(at, rows.shelves, score, share=share, nearest=True, **more)
                 assert not seen[:, rows.shelves.keys == 0].any()
                 assert (rows.lost(score, seen) <= (share if kernel in SOFT else 0.0)).all()
                 assert rows.nearest_is_seen(score.w, seen).all()
@@ -111,10 +111,10 @@ def test_what_is_not_seen_does_not_show(kernel, metric, offset, weights):
 def test_most_shelves_are_far_from_a_query(kernel):
     rows = Rows(0, 2)
     score = (Nearest if kernel == "nearest" else RADIAL[kernel])(50.0)
-    seen = in_reach(Bounds(rows.query, rows.query), rows.shelves, score, nearest=True)
+    seen = blocks_in_reach(Bounds(rows.query, rows.query), rows.shelves, score, nearest=True)
     assert seen.mean() < 0.7
     known = score.distance2(rows.query, rows.key).min(axis=1)
-    closer = in_reach(Bounds(rows.query, rows.query), rows.shelves, score, nearest=True, known=known)
+    closer = blocks_in_reach(Bounds(rows.query, rows.query), rows.shelves, score, nearest=True, known=known)
     assert (closer <= seen).all()
     assert closer.mean() < min(0.4, 0.8 * seen.mean())
 
@@ -127,7 +127,9 @@ def test_a_box_of_queries_sees_what_any_of_them_needs(kernel, metric):
         score = (Nearest if kernel == "nearest" else RADIAL[kernel])(metrics(3, seed)[metric])
         low, high = rows.query[:10].min(axis=0), rows.query[:10].max(axis=0)
         rows.query = np.random.default_rng(seed).uniform(low, high, (40, 3))
-        seen = np.repeat(in_reach(Bounds(low[None], high[None]), rows.shelves, score, share=1e-9, nearest=True), 40, 0)
+        seen = np.repeat(
+            blocks_in_reach(Bounds(low[None], high[None]), rows.shelves, score, share=1e-9, nearest=True), 40, 0
+        )
         assert (rows.lost(score, seen) <= (1e-9 if kernel in SOFT else 0.0)).all()
         assert rows.nearest_is_seen(score.w, seen).all()
 
@@ -141,9 +143,9 @@ def test_the_nearest_keys_may_be_barred(kernel, out):
         order = np.argsort(distance(score, rows.query, rows.key, np.longdouble), axis=1)[:, :out]
         barred = np.zeros((len(rows.query), len(rows.key)), bool)
         np.put_along_axis(barred, order, True, axis=1)
-        seen = in_reach(Bounds(rows.query, rows.query), rows.shelves, score, share=1e-9, rows_out=out)
+        seen = blocks_in_reach(Bounds(rows.query, rows.query), rows.shelves, score, share=1e-9, excluded=out)
         assert (rows.lost(score, seen, barred) <= 1e-9).all()
-        plain = in_reach(Bounds(rows.query, rows.query), rows.shelves, score, share=1e-9)
+        plain = blocks_in_reach(Bounds(rows.query, rows.query), rows.shelves, score, share=1e-9)
         assert (plain <= seen).all()
 
 
@@ -151,17 +153,17 @@ def test_where_nothing_is_sure_everything_is_seen():
     rows = Rows(0, 2)
     at, stands = Bounds(rows.query, rows.query), rows.shelves.keys > 0
     for score in (RADIAL["gaussian"](50.0), RADIAL["laplace"](50.0), Nearest(1.0)):
-        assert (in_reach(at, rows.shelves, score, rows_out=None) == stands).all()
-    assert (in_reach(at, rows.shelves, DotProduct(5.0)) == stands).all()
-    assert (in_reach(at, rows.shelves, RADIAL["gaussian"](0.0)) == stands).all()
+        assert (blocks_in_reach(at, rows.shelves, score, excluded=None) == stands).all()
+    assert (blocks_in_reach(at, rows.shelves, DotProduct(5.0)) == stands).all()
+    assert (blocks_in_reach(at, rows.shelves, RADIAL["gaussian"](0.0)) == stands).all()
 
 
 def test_kernels_that_end_need_nobody_beyond_their_end():
     rows = Rows(0, 2)
     at = Bounds(rows.query, rows.query)
     for kernel in ENDING:
-        assert not in_reach(at, rows.shelves, RADIAL[kernel](1e9))[-2:].any()  # 1e6 away: nobody
-        assert in_reach(at, rows.shelves, RADIAL[kernel](1e9), nearest=True)[-2:].any(axis=1).all()
+        assert not blocks_in_reach(at, rows.shelves, RADIAL[kernel](1e9))[-2:].any()  # 1e6 away: nobody
+        assert blocks_in_reach(at, rows.shelves, RADIAL[kernel](1e9), nearest=True)[-2:].any(axis=1).all()
 
 
 def test_spans_hold_every_pair():
@@ -169,7 +171,7 @@ def test_spans_hold_every_pair():
         rows = Rows(seed, 3, 1e6)
         for w in metrics(3, seed).values():
             score = RADIAL["gaussian"](w)
-            span = span_of(Bounds(rows.query, rows.query), rows.shelves, score.w)
+            span = distance_bounds(Bounds(rows.query, rows.query), rows.shelves, score.w)
             u2 = distance(score, rows.query, rows.key, np.longdouble) ** 2
             assert (span.least[:, rows.shelf] <= u2).all()
             assert (span.most[:, rows.shelf] >= u2).all()
@@ -177,14 +179,14 @@ def test_spans_hold_every_pair():
 
 def test_single_precision_reaches_a_little_further():
     edge = np.nextafter(np.float32(1.0), np.float32(2.0))
-    shelves = Shelves(np.array([1]), np.array([[edge]]), np.array([[edge]]), np.zeros(1), np.zeros(1))
+    shelves = BlockBounds(np.array([1]), np.array([[edge]]), np.array([[edge]]), np.zeros(1), np.zeros(1))
     at = Bounds(np.zeros((1, 1), np.float32), np.zeros((1, 1), np.float32))
-    assert in_reach(at, shelves, RADIAL["boxcar"](1.0)).all()
+    assert blocks_in_reach(at, shelves, RADIAL["boxcar"](1.0)).all()
     wide = shelves._replace(low=shelves.low.astype(np.float64), high=shelves.high.astype(np.float64))
-    assert not in_reach(at, wide, RADIAL["boxcar"](1.0)).any()
+    assert not blocks_in_reach(at, wide, RADIAL["boxcar"](1.0)).any()
 
 
 def test_the_nearest_shelf_holds_somebody_and_is_the_smallest_of_several():
     low = np.array([[0.0], [-9.0], [-1.0], [5.0]])
-    shelves = Shelves(np.array([0, 3, 3, 3]), low, np.array([[0.0], [9.0], [1.0], [6.0]]), np.zeros(4), np.zeros(4))
-    assert nearest_shelf(np.array([[0.0], [5.5], [-50.0], [1e300]]), shelves, np.array(1.0)).tolist()[:3] == [2, 3, 1]
+    shelves = BlockBounds(np.array([0, 3, 3, 3]), low, np.array([[0.0], [9.0], [1.0], [6.0]]), np.zeros(4), np.zeros(4))
+    assert nearest_block(np.array([[0.0], [5.5], [-50.0], [1e300]]), shelves, np.array(1.0)).tolist()[:3] == [2, 3, 1]

@@ -1,4 +1,4 @@
-"""Local means and lines from moments: against least squares on the keys themselves, and their adjoint."""
+"""LocalPooling means and lines from moments: against least squares on the keys themselves, and their adjoint."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from regard.core.arrays import as_numpy
-from regard.core.lines import local_adjoint, local_fit
+from regard.core.local_fits import local_adjoint, local_fit
 from regard.core.problem import build
 from regard.core.state import Partial
-from regard.pooling.local import fit_local
+from regard.pooling.local_pooling import fit_local
 from regard.scores import RADIAL, Gaussian
 from support import oracle
 from support.engines import EXACT, KERNEL_PATHS, every_engine, sparse

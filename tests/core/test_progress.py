@@ -9,7 +9,7 @@ import pytest
 
 import regard
 from regard.bandwidth import loo_objective
-from regard.core.progress import watcher
+from regard.core.progress import progress_callback
 from regard.scores import DotProduct, Gaussian, Tricube
 
 X = np.random.default_rng(0).uniform(size=(5000, 3))
@@ -47,7 +47,7 @@ def test_whoever_watches_may_stop_the_work():
     with pytest.raises(KeyboardInterrupt), regard.watching(stop):
         regard.pool(X, X, X[:, 0], DotProduct())
     # Nobody watches any more, and the threads are there for the next.
-    assert watcher() is None
+    assert progress_callback() is None
     assert np.isfinite(regard.pool(X, X, X[:, 0], DotProduct()).output).all()
 
 

@@ -161,7 +161,7 @@ def test_the_objective_and_its_slope(degree):
     coding = coding_of(NadarayaWatsonRegressor(kernel={"grade": "wang-van-ryzin"}), X, nw.from_native(X))
     assert coding is not None
     columns = [X["size"].to_numpy(), X["kind"].to_numpy(object), X["grade"].astype(str).to_numpy(object)]
-    objective = Objective.of(coding.coded(columns), y, degree=degree, coding=coding, leaning=coding.numbers)
+    objective = Objective.of(coding.coded(columns), y, degree=degree, coding=coding, sloped=coding.numbers)
     w = np.array([1.3, 0.8, 1.1])
     found = objective(w, 0.1, gradient=True)
     (kind, grade), lam = codes(X), coding.bandwidth_of(w)

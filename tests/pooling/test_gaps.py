@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from regard import KernelRegressor, LocalLinearRegressor, NadarayaWatsonClassifier, NadarayaWatsonRegressor
-from regard.pooling.gaps import pool_with_gaps, weights_with_gaps
-from regard.pooling.local import pool_local
+from regard.pooling.local_pooling import pool_local
+from regard.pooling.missing_entries import pool_with_missing, weights_with_missing
 from regard.scores import Gaussian, Laplace
 
 # Manners, not minima.
@@ -43,9 +43,9 @@ def test_means_and_weights_are_the_formula(weight):
     _, common, u2 = parts(query, key, w)
     K = np.where(common.any(axis=2), np.exp(-0.5 * u2), 0.0) * (1.0 if s is None else s)
     A = K / K.sum(axis=1, keepdims=True)
-    output, _, _ = pool_with_gaps(query, key, value, Gaussian(w), np.arange(3), sample_weight=s)
+    output, _, _ = pool_with_missing(query, key, value, Gaussian(w), np.arange(3), sample_weight=s)
     assert np.allclose(output, A @ value, rtol=1e-12, atol=1e-13)
-    found = weights_with_gaps(query, key, Gaussian(w), np.arange(3), sample_weight=s)
+    found = weights_with_missing(query, key, Gaussian(w), np.arange(3), sample_weight=s)
     assert np.allclose(found, A, rtol=1e-10, atol=1e-14)
 
 
@@ -56,9 +56,9 @@ def test_rows_are_told_apart_by_every_column_they_lack(d):
     _, common, u2 = parts(query, key, w)
     K = np.where(common.any(axis=2), np.exp(-0.5 * u2), 0.0)
     A = K / K.sum(axis=1, keepdims=True)
-    assert np.allclose(weights_with_gaps(query, key, Gaussian(w), np.arange(d)), A, rtol=1e-10, atol=1e-14)
-    assert np.allclose(pool_with_gaps(query, key, value, Gaussian(w), np.arange(d))[0], A @ value, rtol=1e-12)
-    assert pool_with_gaps(query[:0], key, value, Gaussian(w), np.arange(d))[0].shape == (0, 2)
+    assert np.allclose(weights_with_missing(query, key, Gaussian(w), np.arange(d)), A, rtol=1e-10, atol=1e-14)
+    assert np.allclose(pool_with_missing(query, key, value, Gaussian(w), np.arange(d))[0], A @ value, rtol=1e-12)
+    assert pool_with_missing(query[:0], key, value, Gaussian(w), np.arange(d))[0].shape == (0, 2)
 
 
 @pytest.mark.parametrize("ridge", [0.0, 0.2])
@@ -67,7 +67,7 @@ def test_lines_lean_on_what_both_rows_have(ridge):
     w = np.array([0.5, 0.7, 0.4])
     delta, common, u2 = parts(query, key, w)
     K = np.where(common.any(axis=2), np.exp(-0.5 * u2), 0.0)
-    output, _, _ = pool_with_gaps(query, key, value, Gaussian(w), np.arange(3), degree=1, ridge=ridge)
+    output, _, _ = pool_with_missing(query, key, value, Gaussian(w), np.arange(3), degree=1, ridge=ridge)
     for i in range(len(query)):
         a = K[i] / K[i].sum()
         middle, height = a @ delta[i], a @ value
@@ -87,7 +87,7 @@ def test_without_gaps_nothing_changes(degree, score):
     query, key, value = problem(0.0)
     plain = pool_local(query, key, value, score, degree=degree, ridge=0.1 * degree)[0]
     assert np.array_equal(
-        pool_with_gaps(query, key, value, score, np.arange(3), degree=degree, ridge=0.1 * degree)[0], plain
+        pool_with_missing(query, key, value, score, np.arange(3), degree=degree, ridge=0.1 * degree)[0], plain
     )
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard import Batch, batches_of, pool, pool_batches, pool_queries
-from regard.pooling import folds
+from regard.pooling import mergeable_state
 from regard.pooling.functions import Pooled
 from regard.scores import RADIAL, Additive, DotProduct, Gaussian, Laplace, Nearest, Score
 from support.engines import KERNEL_PATHS, every_dtype, sparse
@@ -223,7 +223,7 @@ def test_log_mass_is_the_logarithm_of_the_mass():
     u2 = (((query[:, None] - key) * 64).astype(np.int64) ** 2).sum(-1)
     height = -u2.min(axis=1) / 64**2 / 32
     truth = np.log(np.exp((u2.min(axis=1)[:, None] - u2) / 64**2 / 32).sum(axis=1))
-    np.testing.assert_allclose(folds.log_mass(problem, height), truth, rtol=1e-13, atol=1e-15)
+    np.testing.assert_allclose(mergeable_state.log_mass(problem, height), truth, rtol=1e-13, atol=1e-15)
 
 
 # ---- what goes wrong

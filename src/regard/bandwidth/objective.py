@@ -30,7 +30,7 @@ from regard.bandwidth.rules import checked_groups, checked_kernel, counts_of, co
 from regard.bandwidth.shapes import spreads
 from regard.core.arrays import Array
 from regard.core.bounds import checked_range
-from regard.core.lines import check_spans
+from regard.core.local_fits import check_spans
 from regard.core.problem import Adjoint, Problem, build, checked_weight, matrix, moment_count, relative_weights
 from regard.core.scores import RADIAL, Gaussian, Nearest, Radial
 from regard.core.state import Partial
@@ -38,7 +38,7 @@ from regard.data.columns import Coding
 from regard.engines.costs import estimate
 from regard.engines.cpu.prepared import Prepared
 from regard.pooling.functions import pool
-from regard.pooling.local import Local, fit_local
+from regard.pooling.local_pooling import LocalPooling, fit_local
 from regard.pooling.planner import engine_of_limits
 from regard.pooling.runner import prepare
 
@@ -75,7 +75,7 @@ class Objective:
     tol: float = 0.0  # share of its attention that a row may lose
     rough: bool = False  # lines in single precision: enough to search by
     coding: Coding | None = None  # of a mixed table: then w is one number to a part
-    leaning: Array | None = None  # (d,) boolean: features that lines have slopes in; None: all
+    sloped: Array | None = None  # (d,) boolean: features that lines have slopes in; None: all
 
     in_memory: ClassVar[bool] = True
 
@@ -94,7 +94,7 @@ class Objective:
         engine: str = "auto",
         loss: str = "squared",
         coding: Coding | None = None,
-        leaning: Array | None = None,
+        sloped: Array | None = None,
     ) -> Objective:
         """Check the data; y is (n,) or (n, P) numbers or, with ``classes``, (n,) numbers of classes."""
         if criterion not in CRITERIA:
@@ -127,7 +127,7 @@ class Objective:
         else:
             judge = LogLoss.of(target, classes, counts)
         facts = (key, judge, weight, counts, repeated, labels, rows, kernel, degree, criterion, engine)
-        return cls(*facts, coding=coding, leaning=leaning)
+        return cls(*facts, coding=coding, sloped=sloped)
 
     def looking_at(self, rows: Array) -> Objective:
         """The same objective as a mean over some of the rows only; all rows stay keys."""
@@ -311,15 +311,15 @@ class Objective:
         problem = build(query, self.key, self.loss.columns.astype(self.key.dtype), score, **options)
         return replace(problem, rough=self.key.dtype == np.float32)
 
-    def _fit(self, score: Radial, ridge: float, prepared: Prepared | None) -> Local:
+    def _fit(self, score: Radial, ridge: float, prepared: Prepared | None) -> LocalPooling:
         own = None
         if self.repeated is not None and self.criterion == "loo" and self.repeated[self.rows].any():
             own = self.own(self._staying)
         if prepared is not None:
             # What is prepared was checked when it was laid out.
-            return fit_local(replace(self._laid, score=score), self.degree, ridge, prepared, own, self.leaning)
+            return fit_local(replace(self._laid, score=score), self.degree, ridge, prepared, own, self.sloped)
         engine = self.engine if score.w.any() else engine_of_limits(self.engine)
-        return fit_local(self._problem(score), self.degree, ridge, engine, own, self.leaning)
+        return fit_local(self._problem(score), self.degree, ridge, engine, own, self.sloped)
 
     def own(self, mass: Array) -> Partial:
         """The state of the copies of every row that stay when one leaves, of this mass (Q,): at distance 0, no δ."""
@@ -351,7 +351,7 @@ class Objective:
         )
         return pooled.output
 
-    def _penalised(self, local: Local, loss: Loss) -> tuple[float, Array, Array]:
+    def _penalised(self, local: LocalPooling, loss: Loss) -> tuple[float, Array, Array]:
         """Value, its gradient by the answers, and by left₀/mass·exp(−peak)."""
         n, counts = self.size, self.counts[self.rows]
         # Of some of the rows: what they count is raised to n.

@@ -1,7 +1,7 @@
 """Arrays of dask: queries, keys and values in blocks that may lie on many machines.
 
-Every block of keys gives a state for a block of queries, and states merge in a tree (``regard.pooling.folds``): the
-same answer as one machine gives, whatever the cut.
+Every block of keys gives a state for a block of queries, and states merge in a tree
+(``regard.pooling.mergeable_state``): the same answer as one machine gives, whatever the cut.
 """
 
 from __future__ import annotations

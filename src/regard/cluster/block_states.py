@@ -14,14 +14,14 @@ import numpy as np
 
 from regard.cluster.blocked_rows import BlockedRows, RowBlock
 from regard.core.arrays import Array
-from regard.core.block_bounds import LINES, SHARE, in_reach
+from regard.core.block_bounds import NEGLIGIBLE_MASS, NEGLIGIBLE_MASS_OF_LINES, blocks_in_reach
 from regard.core.bounds import Bounds
-from regard.core.lines import LocalFit, local_fit
+from regard.core.local_fits import LocalFit, local_fit
 from regard.core.problem import Problem, Sketch, build, matrix
 from regard.core.scores import Nearest, Radial, Score
 from regard.core.state import Partial
 from regard.engines.tasks import tasks_of, worker_engine
-from regard.pooling.folds import Fold, fold, nothing
+from regard.pooling.mergeable_state import MergeableState, empty_state, state_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +75,9 @@ def block_problem(
     return replace(problem, degree=pooling.degree), engine
 
 
-def _state(pooling: BlockPooling, query: RowBlock, key: RowBlock, mask: Array | None = None) -> Fold:
+def _state(pooling: BlockPooling, query: RowBlock, key: RowBlock, mask: Array | None = None) -> MergeableState:
     """The state of a block of queries over a block of keys, on the worker that computes it."""
-    return fold(*block_problem(pooling, query, key, mask), nearest=pooling.nearest)
+    return state_of(*block_problem(pooling, query, key, mask), nearest=pooling.nearest)
 
 
 class BlockFit(NamedTuple):
@@ -90,7 +90,9 @@ class BlockFit(NamedTuple):
     empty: Array  # (Q,)  queries with no key in reach
 
 
-def fit_block(pooling: BlockPooling, state: Fold, ridge: float, width: int, own: Partial | None = None) -> BlockFit:
+def fit_block(
+    pooling: BlockPooling, state: MergeableState, ridge: float, width: int, own: Partial | None = None
+) -> BlockFit:
     """Local fits from a state over keys of ``width`` features; ``own`` is merged in: copies of the query itself."""
     score, columns = pooling.score, len(state.power)
     assert isinstance(score, Radial)
@@ -102,7 +104,7 @@ def fit_block(pooling: BlockPooling, state: Fold, ridge: float, width: int, own:
     return BlockFit(partial, fit, np.where((limit & empty)[:, None], nearest, fit.output), settled, empty)
 
 
-def out_of_reach(pooling: BlockPooling, state: Fold) -> Array:
+def out_of_reach(pooling: BlockPooling, state: MergeableState) -> Array:
     """Queries (Q,) outside the support of a compact kernel around every key; none if the kernel is not compact."""
     compact = pooling.score.kernel.compact and not state.hard  # type: ignore[attr-defined]
     return state.soft.mass <= 0.0 if compact else np.zeros(len(state.tail), bool)
@@ -117,12 +119,12 @@ def pairs_in_reach(queries: BlockedRows, keys: BlockedRows, pooling: BlockPoolin
         boxes = Bounds(*map(pooling.transform, boxes))
         low, high = map(pooling.transform, (key_bounds.low, key_bounds.high))
         key_bounds = key_bounds._replace(low=low, high=high)
-    near = in_reach(
+    near = blocks_in_reach(
         boxes,
         key_bounds,
         pooling.score,
-        share=LINES if pooling.degree else SHARE,
-        rows_out=None if masked else same_label,
+        share=NEGLIGIBLE_MASS_OF_LINES if pooling.degree else NEGLIGIBLE_MASS,
+        excluded=None if masked else same_label,
         nearest=pooling.nearest,
     )
     return near & (np.array(queries.lengths) > 0)[:, None]
@@ -135,8 +137,12 @@ def query_states(
     near: Array,
     masks: Callable[[int, int], Any] | None = None,
 ) -> list[Any]:
-    """One delayed Fold for each block of queries, over all blocks of keys that are near."""
-    state, no_keys, merge = tasks_of("state", _state), tasks_of("empty", nothing), tasks_of("merge", Fold.joined)
+    """One delayed MergeableState for each block of queries, over all blocks of keys that are near."""
+    state, no_keys, merge = (
+        tasks_of("state", _state),
+        tasks_of("empty", empty_state),
+        tasks_of("merge", MergeableState.joined),
+    )
     hard, columns = isinstance(pooling.score, Nearest), pooling.classes or keys.columns
     found = []
     for i, query in enumerate(queries.blocks):

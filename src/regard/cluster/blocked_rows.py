@@ -13,7 +13,7 @@ import numpy as np
 
 from regard.cluster.dask_blocks import dask_blocks
 from regard.core.arrays import Array
-from regard.core.block_bounds import Shelves
+from regard.core.block_bounds import BlockBounds
 from regard.core.bounds import Bounds, bounds_of, require_finite
 from regard.core.problem import matrix
 from regard.engines.tasks import compute, current_worker, task_for_each, tasks_of
@@ -83,11 +83,11 @@ class BlockedRows:
         return Bounds(np.array(low).reshape(-1, self.width), np.array(high).reshape(-1, self.width))
 
     @property
-    def block_bounds(self) -> Shelves:
+    def block_bounds(self) -> BlockBounds:
         """Bounding boxes and weights of the blocks, from which scores are bounded."""
         weights = np.log([[summary.min_weight, summary.max_weight] for summary in self.summaries]).reshape(-1, 2)
         keys = np.array([summary.weighted_rows for summary in self.summaries])
-        return Shelves(keys, *self.bounds, weights[:, 0], weights[:, 1])
+        return BlockBounds(keys, *self.bounds, weights[:, 0], weights[:, 1])
 
     @property
     def mean(self) -> Array:

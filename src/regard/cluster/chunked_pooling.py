@@ -16,8 +16,8 @@ from regard.core.arrays import Array, is_chunked
 from regard.core.scores import Score
 from regard.engines import check_engine
 from regard.engines.tasks import compute, task_for_each
-from regard.pooling.folds import Fold
-from regard.pooling.functions import told
+from regard.pooling.functions import as_pooled
+from regard.pooling.mergeable_state import MergeableState
 
 
 class ChunkedProblem(NamedTuple):
@@ -84,9 +84,9 @@ def pool_chunks(*arguments: Any, **options: Any) -> tuple[Any, Any]:
     return output, logsumexp
 
 
-def _pooled(state: Fold, query: RowBlock, single: bool) -> tuple[Array, Array]:
+def _pooled(state: MergeableState, query: RowBlock, single: bool) -> tuple[Array, Array]:
     """Output and logsumexp of a block of queries."""
-    return tuple(told(state.finished(), query.key, single=single))  # type: ignore[return-value]
+    return tuple(as_pooled(state.finished(), query.key, single=single))  # type: ignore[return-value]
 
 
 def lazy_array(blocks: Sequence[Any], lengths: Sequence[int], shape: tuple[int, ...], dtype: Any) -> Any:

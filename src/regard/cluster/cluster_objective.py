@@ -59,8 +59,8 @@ from regard.core.scores import RADIAL
 from regard.core.state import Partial
 from regard.engines.costs import estimate
 from regard.engines.tasks import compute, cores, persisted, task_for_each, tasks_of
-from regard.pooling.folds import Fold
-from regard.pooling.local import Local, like_w, pull_scores
+from regard.pooling.local_pooling import LocalPooling, score_gradients, shaped_like_w
+from regard.pooling.mergeable_state import MergeableState
 from regard.pooling.runner import small_matrices
 
 # ---- rows to learn from
@@ -316,7 +316,7 @@ def _evaluate_block(
     total: float,
     gradient: bool,
     block: RowBlock,
-    state: Fold,
+    state: MergeableState,
 ) -> BlockEvaluation:
     """Left-out answers of a block, its part of the loss, and the adjoint; ``total`` is the weight of all blocks."""
     one, w = _of_block(criterion, block), pooling.score.w  # type: ignore[attr-defined]
@@ -331,8 +331,8 @@ def _evaluate_block(
         return BlockEvaluation(found, answer)
     # Only its widths are used.
     problem = Problem(one.key[:0], one.key[:0], one.loss.columns[:0], pooling.score)
-    back = Local(problem, ridge, pooling.engine, partial, fit, settled).adjoint(part * loss.gradient)
-    found = found._replace(w=like_w(back.w, w), log_ridge=back.log_ridge)
+    back = LocalPooling(problem, ridge, pooling.engine, partial, fit, settled).adjoint(part * loss.gradient)
+    found = found._replace(w=shaped_like_w(back.w, w), log_ridge=back.log_ridge)
     return BlockEvaluation(found, answer, (partial, settled, back.adjoint))
 
 
@@ -343,7 +343,7 @@ def _block_gradient(pooling: BlockPooling, query: RowBlock, key: RowBlock, evalu
     problem, engine = block_problem(pooling, query, key)
     # Weights of a block are relative to a power of two of their own.
     partial = partial._replace(peak=partial.peak - problem.weight_shift)
-    return np.asarray(pull_scores(problem, engine, partial, settled, adjoint, frozenset({"w"})).w)
+    return np.asarray(score_gradients(problem, engine, partial, settled, adjoint, frozenset({"w"})).w)
 
 
 def _total(evaluated: BlockEvaluation, slope: Array | None) -> Evaluation:

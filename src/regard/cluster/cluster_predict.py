@@ -19,7 +19,7 @@ from regard.cluster.chunked_pooling import lazy_array
 from regard.core.arrays import Array
 from regard.engines.tasks import compute, task_for_each, tasks_of
 from regard.model.smoother import IDENTITY, Answer, Head, Smoother, TrainingRows
-from regard.pooling.folds import Fold
+from regard.pooling.mergeable_state import MergeableState
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +138,7 @@ def _answer(
     query: RowBlock,
     heads: tuple[Head, ...],
     poolings: list[BlockPooling],
-    states: list[Fold],
+    states: list[MergeableState],
     empty: str,
     prior: Array | None,
     single: bool,
@@ -157,7 +157,7 @@ def _answer(
     return Answer(output[:, 0] if single else output, no_key)
 
 
-def _output(pooling: BlockPooling, ridge: float, state: Fold, width: int) -> Array:
+def _output(pooling: BlockPooling, ridge: float, state: MergeableState, width: int) -> Array:
     """Outputs (Q, P) of one head over ``width`` features."""
     if not pooling.degree:
         return state.finished().output

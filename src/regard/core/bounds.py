@@ -1,4 +1,4 @@
-"""How large numbers are, column by column, and by how much too large."""
+"""Bounds of columns of numbers, and checks that sums and differences of them do not overflow."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import numpy as np
 
 from regard.core.arrays import Array
 
-# Columns up to which they are looked at one by one.
-NARROW = 16
-# Differences of two such numbers, summed over features, still fit into a float64.
+# Number of columns up to which each is reduced by itself.
+MAX_COLUMNS_ONE_BY_ONE = 16
+# Largest number accepted: differences of two such numbers, summed over features, still fit into a float64.
 LARGEST = 1e307
 
 
 class Bounds(NamedTuple):
-    """Least and largest number of every column (d,), float64; NaN where there is one, 0 where there are no rows."""
+    """Smallest and largest number of every column (d,), float64; NaN if the column has one, 0 if it has no rows."""
 
     low: Array
     high: Array
 
     @property
     def size(self) -> Array:
-        """No number of a column is larger than this, whatever its sign."""
+        """Largest absolute value of every column."""
         return np.maximum(np.abs(self.low), np.abs(self.high))
 
 
@@ -30,15 +30,15 @@ def bounds_of(array: Array) -> Bounds:
     """Bounds of every column of (n, d)."""
     if not array.shape[0]:
         return Bounds(np.zeros(array.shape[1]), np.zeros(array.shape[1]))
-    if array.shape[1] > NARROW:
+    if array.shape[1] > MAX_COLUMNS_ONE_BY_ONE:
         return Bounds(array.min(axis=0).astype(np.float64), array.max(axis=0).astype(np.float64))
-    # Along an axis of few numbers numpy takes ten times as long as column by column.
+    # With few columns, reducing each by itself is ten times faster in numpy.
     columns = array.T
     return Bounds(*(np.array([end(c) for c in columns], np.float64) for end in (np.min, np.max)))
 
 
 def excess(largest: Array, keys: int, dtype: np.dtype[Any]) -> Array:
-    """Powers of two, one per column, to divide values by so that sums over ``keys`` of them do not overflow.
+    """Exponents of the powers of two by which each column must be divided so that sums over ``keys`` do not overflow.
 
     >>> excess(np.array([1.0, 1e308]), 100, np.dtype(np.float64)).tolist()
     [0, 8]
@@ -50,18 +50,18 @@ def excess(largest: Array, keys: int, dtype: np.dtype[Any]) -> Array:
 
 
 def room(keys: int, dtype: np.dtype[Any]) -> float:
-    """How large values may be so that sums over ``keys`` of them do not overflow."""
+    """Largest absolute value for which sums over ``keys`` values do not overflow."""
     return float(np.finfo(dtype).max) / (4.0 * max(keys, 1))
 
 
 def checked_range(name: str, array: Array) -> None:
-    """Raise ValueError where differences of two entries could overflow."""
+    """Raise ValueError if differences of two entries could overflow."""
     if array.dtype.kind == "f" and array.itemsize >= 8 and (np.isfinite(array) & (np.abs(array) > LARGEST)).any():
-        raise ValueError(f"{name} holds numbers beyond ±{LARGEST:g}; rescale it")
+        raise ValueError(f"{name} has numbers beyond ±{LARGEST:g}; rescale it")
 
 
 def require_finite(name: str, array: Array, bounds: Bounds) -> None:
-    """Raise ValueError where an entry is not finite, or too large."""
+    """Raise ValueError if an entry is not finite, or too large."""
     size = bounds.size
     if not np.isfinite(size).all():
         row = int(np.flatnonzero(~np.isfinite(array).all(axis=1))[0])

@@ -1,4 +1,4 @@
-"""Which key each query may not see: labels of queries found among the labels of keys."""
+"""Excluded pairs: the labels of queries looked up among the labels of keys."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import numpy as np
 
 from regard.core.arrays import Array
 
-# Numbers of rows, or a slice that takes all without a copy.
+# An index of rows, or a slice that takes all of them without a copy.
 Rows = Any
 
 
 class Matched(NamedTuple):
-    """Queries that find their label among the keys, and where."""
+    """Queries whose label occurs among the keys, and where."""
 
-    queries: Rows  # (m,) rising
+    queries: Rows  # (m,) increasing
     keys: Rows  # (m,) the first key with that label
-    several: Array | None  # (Q,) boolean: queries that find more than one; None: nobody
+    several: Array | None  # (Q,) boolean: queries whose label several keys have; None if there is no such query
 
 
 def matched(labels: Array, key_labels: Array) -> Matched:
-    """Labels (Q,) among labels (K,). *Cost*: O(Q + K) where both are the same rising numbers, else a sort.
+    """Labels (Q,) among labels (K,). *Cost*: O(Q + K) if both are the same increasing numbers, else a sort.
 
     >>> matched(np.array([7, 5]), np.array([5, 6, 5])).keys.tolist()
     [0]
@@ -38,7 +38,7 @@ def matched(labels: Array, key_labels: Array) -> Matched:
 
 
 def own_rows(query: Array, key: Array, exclude: tuple[Array, Array]) -> Array | str:
-    """The key (Q,) that each query excludes, −1 for none, where that is its own row and nobody else's; else why not."""
+    """The key (Q,) that each query excludes, −1 for none, if that is its own row and no other; else why not, in words."""
     queries, keys, several = matched(*exclude)
     if several is not None:
         return "labels that differ from key to key, got some twice"

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from regard.core.arrays import Array, is_tensor
-from regard.core.double_double import Twice, two_product, two_sum
+from regard.core.double_double import DoubleDouble, two_product, two_sum
 from regard.core.kernels import KERNELS, Kernel
 
 __all__ = [
@@ -173,21 +173,21 @@ class Radial(Score):
         shape, height = (query.shape[0], key.shape[1]), height[:, None]
         d = key.shape[2]
         w = self.w if self.w.ndim == 2 else np.diag(np.broadcast_to(self.w, d))
-        u2 = Twice(np.zeros(shape))
+        u2 = DoubleDouble(np.zeros(shape))
         with np.errstate(over="ignore", invalid="ignore"):
             for direction in w.T:
-                z = Twice(np.zeros(shape))
+                z = DoubleDouble(np.zeros(shape))
                 for f in np.flatnonzero(direction):
                     # The power of two in w goes first, so that differences of any size are safe.
                     mantissa, exponent = np.frexp(direction[f])
                     difference = two_sum(query[..., f], -key[..., f])
-                    z = z.plus(Twice(*(np.ldexp(part, exponent) for part in difference)).times(mantissa))
+                    z = z.plus(DoubleDouble(*(np.ldexp(part, exponent) for part in difference)).times(mantissa))
                 u2 = u2.plus(z.squared())
             if self.kernel.name == "laplace":
                 level = two_product(height, height)
-                rise = -u2.plus(Twice(-level.head, -level.tail)).rounded() / (np.sqrt(u2.head) - height)
+                rise = -u2.plus(DoubleDouble(-level.head, -level.tail)).rounded() / (np.sqrt(u2.head) - height)
             else:
-                rise = -0.5 * u2.plus(Twice(2.0 * height)).rounded()
+                rise = -0.5 * u2.plus(DoubleDouble(2.0 * height)).rounded()
             return np.where(u2.head < 1e300, rise, -1e300)
 
     def is_far(self, peak: Array, keys: int, width: int) -> Array:

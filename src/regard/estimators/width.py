@@ -13,7 +13,7 @@ from regard.bandwidth.distinct import distinct, spread_out
 from regard.bandwidth.units import powers_of_two, shrunk, unscaled
 from regard.core.arrays import Array
 from regard.core.bounds import bounds_of
-from regard.core.lines import check_spans
+from regard.core.local_fits import check_spans
 from regard.core.scores import RADIAL
 from regard.data.columns import Coding
 from regard.estimators.callbacks import watched
@@ -114,7 +114,7 @@ def _learned(model: Any, key: Array, value: Array, weight: Array | None, groups:
     power = powers_of_two(bounds_of(key), common=model.metric == "scalar") * (model.optimizer != "sgd")
     if coding is not None:
         _check_learnable(model)
-        options |= {"coding": coding, "leaning": np.asarray(coding.numbers)}
+        options |= {"coding": coding, "sloped": np.asarray(coding.numbers)}
         power = np.where(coding.numbers, power, 0)
     scaled = np.ldexp(key.astype(np.float64), -power)
     criterion = "loo" if bandwidth == "adaptive" else bandwidth

@@ -12,7 +12,7 @@ from regard.core.arrays import Array
 from regard.core.problem import build
 from regard.model.smoother import HeadObjective, tiles
 from regard.pooling.functions import attention_weights
-from regard.pooling.local import fit_local
+from regard.pooling.local_pooling import fit_local
 
 # Weights held at once: with what is computed from them, a tile stays around 32 MB.
 TILE_CELLS = 1 << 19
@@ -73,7 +73,7 @@ def _answers(heads: Sequence[HeadObjective], rows: Array) -> tuple[Array, list[A
     for head, objective in heads:
         key, columns = objective.key, objective.loss.columns
         problem = build(key[rows], key, columns, head.score, sample_weight=objective.weight)
-        fit = fit_local(problem, objective.degree, head.ridge, objective.engine, leaning=objective.leaning).fit
+        fit = fit_local(problem, objective.degree, head.ridge, objective.engine, sloped=objective.sloped).fit
         answer = answer + head.mix * fit.output
         lean.append(fit.left[:, 0])
     return np.asarray(answer), lean

@@ -7,7 +7,7 @@ effect over some queries has the mean of their ∂ℓ. As with every standard er
 With weights α, δ = key − query, e = δ − δ̄ and g = ∂score/∂x less its mean under α:
 
     mean            ∂α_i = α_i·g_i
-    line            ℓ_i = α_i·(1 − p·e_i), p = Pδ̄ (``regard.core.lines``)
+    line            ℓ_i = α_i·(1 − p·e_i), p = Pδ̄ (``regard.core.local_fits``)
                     ∂_a ℓ_i = α_i·(g_ia·(1 − p·e_i) − ∂_a p·e_i + p·m_a),   m_a = Σ α·g_a·e,
                     ∂_a p = P(m_a − u_a − Σ α·g_a·(e·p)·e) − ∂_a ρ·W(WᵀCW + ρ)⁻²Wᵀδ̄,   ρ = λ(1 + ‖z̄‖²)
     slope of it     P·c = Σ_i (α_i·P·e_i)·y_i
@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from regard.core.arrays import Array
-from regard.core.lines import NO_DIRECTION, LocalFit
+from regard.core.local_fits import ZERO_EIGENVALUE, LocalFit
 from regard.core.scores import Nearest, Radial
 from regard.data.columns import Coding
 from regard.model.smoother import Answer, Head, Smoother, tiles
@@ -188,7 +188,7 @@ def score_slopes(score: Radial, delta: Array, weights: Array) -> Array:
 
 
 def line_effects(weights: Array, slopes: Array, delta: Array, fit: LocalFit, W: Array, ridge: float) -> Array:
-    """∂ℓ/∂query (Q, K, d) of the effective weights of local lines; W (d, r) as in ``regard.core.lines``.
+    """∂ℓ/∂query (Q, K, d) of the effective weights of local lines; W (d, r) as in ``regard.core.local_fits``.
 
     Where the keys in reach do not span every direction, those that they do span. *Cost*: O(Q·K·d²).
     """
@@ -216,7 +216,7 @@ def slope_weights(weights: Array, delta: Array, fit: LocalFit, W: Array, ridge: 
 
 def inverse_spread(fit: LocalFit, W: Array, ridge: float) -> Array:
     """P = W(WᵀCW + ρ)⁻¹Wᵀ (Q, d, d); with ridge = 0 the pseudo-inverse of C in units of its diagonal."""
-    spread = np.asarray(fit.spread)
+    spread = np.asarray(fit.covariance)
     if ridge > 0.0:
         system = _system(fit, W, ridge)
         return np.asarray(W @ np.linalg.solve(system, np.broadcast_to(W.T, (len(system), *W.T.shape))))
@@ -225,10 +225,10 @@ def inverse_spread(fit: LocalFit, W: Array, ridge: float) -> Array:
     safe = np.where(varies, variance, 1.0)
     unit = np.where(varies, 1.0 / np.sqrt(safe), 0.0)
     value, vector = np.linalg.eigh(spread * unit[:, :, None] * unit[:, None, :])
-    # As many directions as ``regard.core.lines`` trusts.
+    # As many directions as ``regard.core.local_fits`` trusts.
     with np.errstate(over="ignore"):
         rounded = np.where(varies, 1.0 + np.asarray(fit.mean) ** 2 / safe, 1.0).max(axis=1, initial=1.0)
-    kept = value > NO_DIRECTION * rounded[:, None]
+    kept = value > ZERO_EIGENVALUE * rounded[:, None]
     inverse = np.where(kept, 1.0 / np.where(kept, value, 1.0), 0.0)
     turned = vector * inverse[:, None, :] @ vector.mT
     return np.asarray(turned * unit[:, :, None] * unit[:, None, :])
@@ -237,4 +237,4 @@ def inverse_spread(fit: LocalFit, W: Array, ridge: float) -> Array:
 def _system(fit: LocalFit, W: Array, ridge: float) -> Array:
     """WᵀCW + ρ (Q, r, r)."""
     guarded = ridge * (1.0 + (np.asarray(fit.centre) ** 2).sum(axis=1))
-    return np.asarray(W.T @ np.asarray(fit.spread) @ W + guarded[:, None, None] * np.eye(W.shape[1]))
+    return np.asarray(W.T @ np.asarray(fit.covariance) @ W + guarded[:, None, None] * np.eye(W.shape[1]))

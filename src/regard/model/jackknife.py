@@ -22,7 +22,7 @@ from regard.model.residual_scale import row_counts
 from regard.model.residuals import Residuals
 from regard.model.smoother import Head, Smoother, tiles
 from regard.pooling.functions import pool
-from regard.pooling.local import centre_and_scale, fit_local
+from regard.pooling.local_pooling import centre_and_scale, fit_local
 
 # A row that holds nearly all the attention cannot be taken out by a quotient.
 ALONE = 1e-6
@@ -90,7 +90,7 @@ def _lines(
         W = W if head.sloped is None else W * head.sloped[:, None]
         inverse = inverse_spread(fit, W, head.ridge)
     else:
-        spread = np.asarray(fit.spread)
+        spread = np.asarray(fit.covariance)
         variance = np.diagonal(spread, axis1=1, axis2=2)
         unit = np.where(variance > 0.0, 1.0 / np.sqrt(np.where(variance > 0.0, variance, 1.0)), 0.0)
         turned = np.linalg.pinv(spread * unit[:, :, None] * unit[:, None, :], rcond=1e-8, hermitian=True)
@@ -116,7 +116,7 @@ def _again(smoother: Smoother, head: Head, query: Array, keys: Array, value: Arr
     centre, scale = centre_and_scale(value[:, None], weight)
     problem = build(query, key, (value[:, None] - centre) / scale, score, **options)
     engine = smoother.run.options["engine"]
-    local = fit_local(problem, head.degree, head.ridge if head.degree else 0.0, engine, leaning=head.sloped)
+    local = fit_local(problem, head.degree, head.ridge if head.degree else 0.0, engine, sloped=head.sloped)
     answer = (centre + scale * local.fit.output)[:, 0]
     empty = local.partial.mass <= 0.0
     if empty.any():

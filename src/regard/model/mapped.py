@@ -17,7 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard.core.arrays import Array
-from regard.core.block_bounds import LINES, SHARE, Shelves, in_reach, nearest_shelf
+from regard.core.block_bounds import (
+    NEGLIGIBLE_MASS,
+    NEGLIGIBLE_MASS_OF_LINES,
+    BlockBounds,
+    blocks_in_reach,
+    nearest_block,
+)
 from regard.core.bounds import Bounds
 from regard.core.scores import Radial
 from regard.model.smoother import Answer, Embedded, Head, Smoother, TrainingRows
@@ -40,7 +46,7 @@ class Shelved(NamedTuple):
     key: Array  # (K, d)
     value: Array  # (K,) or (K, P)
     sample_weight: Array | None  # (K,)
-    shelves: Shelves
+    shelves: BlockBounds
 
 
 def shelved(smoother: Smoother, key: Array, value: Array, sample_weight: Array | None) -> Shelved | None:
@@ -64,7 +70,7 @@ def shelved(smoother: Smoother, key: Array, value: Array, sample_weight: Array |
     key, value, weight = key[rows], value[rows], None if sample_weight is None else sample_weight[rows]
     starts = np.arange(0, len(rows), SHELF)
     logs = np.zeros(len(rows)) if weight is None else np.log(weight.astype(np.float64))
-    shelves = Shelves(
+    shelves = BlockBounds(
         np.diff(starts, append=len(rows)),
         np.minimum.reduceat(key, starts),
         np.maximum.reduceat(key, starts),
@@ -116,7 +122,7 @@ class MappedRows(TrainingRows):
 
 def mapped_rows(found: Any, key: Array, value: Array, sample_weight: Array | None) -> Callable[..., MappedRows]:
     """``MappedRows`` of what a file holds; raises ValueError where that is not about rows like these."""
-    if not isinstance(found, Shelved) or not isinstance(found.shelves, Shelves):
+    if not isinstance(found, Shelved) or not isinstance(found.shelves, BlockBounds):
         raise ValueError("shelves_ are none")
     if found.key.shape != (found.shelves.keys.sum(), *key.shape[1:]):
         raise ValueError("shelves_ are of other rows")
@@ -129,18 +135,22 @@ def _needed(heads: tuple[Head, ...], found: Shelved, query: Array) -> Array:
     """Which shelves (Q, S) the answers to queries need."""
     needed = np.zeros((len(query), len(found.shelves.keys)), bool)
     for head in heads:
-        placed, score, share = head.transform.keys, head.score, LINES if head.degree else SHARE
+        placed, score, share = (
+            head.transform.keys,
+            head.score,
+            NEGLIGIBLE_MASS_OF_LINES if head.degree else NEGLIGIBLE_MASS,
+        )
         assert isinstance(score, Radial)
         at, shelves = placed(query), found.shelves
         shelves = shelves._replace(low=placed(shelves.low), high=placed(shelves.high))
-        known, first = np.empty(len(at)), nearest_shelf(at, shelves, score.w)
+        known, first = np.empty(len(at)), nearest_block(at, shelves, score.w)
         for shelf in np.unique(first):
             rows = placed(_on(found.key, shelves.keys, np.arange(len(shelves.keys)) == shelf))
             mine = np.flatnonzero(first == shelf)
             step = max(1, CELLS // rows.size)
             for block in np.split(mine, range(step, len(mine), step)):
                 known[block] = score.distance2(at[block], rows).min(axis=1)
-        needed |= in_reach(Bounds(at, at), shelves, score, share=share, nearest=True, known=known)
+        needed |= blocks_in_reach(Bounds(at, at), shelves, score, share=share, nearest=True, known=known)
     return needed
 
 

@@ -24,8 +24,8 @@ from regard.core.forks import limit_torch
 from regard.core.scores import Gaussian, Nearest, Radial, Score
 from regard.data.columns import Coding
 from regard.pooling.functions import attention_weights, pool
-from regard.pooling.gaps import GappyFit, pool_with_gaps, weights_with_gaps
-from regard.pooling.local import Local, pool_local
+from regard.pooling.local_pooling import LocalPooling, pool_local
+from regard.pooling.missing_entries import FitWithMissing, pool_with_missing, weights_with_missing
 from regard.pooling.planner import engine_of_limits
 
 # Rows farther from the mean than this many standard deviations are all equally far.
@@ -376,7 +376,7 @@ class Smoother:
         return replace(self, heads=(head.at(head.w / reach)._replace(neighbours=None),))
 
     def _pooled(self, head: Head, query: Array, value: Array) -> Answer:
-        """Local means or heights of local lines of a head, and a second pooling for empty rows."""
+        """LocalPooling means or heights of local lines of a head, and a second pooling for empty rows."""
         rows, key = self.rows, self.rows.placed(head.transform)
         value = value if head.transform is IDENTITY else value.astype(np.float64)
         options: dict[str, Any] = {"sample_weight": rows.sample_weight, **self.run.options}
@@ -404,7 +404,7 @@ class Smoother:
         options: dict[str, Any] = {"sample_weight": rows.sample_weight, "engine": self.run.engine}
         if rows.have_gaps(query):
             assert isinstance(head.score, Radial)
-            weights = weights_with_gaps(query, key, head.score, rows.part_of, **options).astype(query.dtype)
+            weights = weights_with_missing(query, key, head.score, rows.part_of, **options).astype(query.dtype)
             return Answer(weights, np.asarray(~weights.any(axis=1)))
         weights = attention_weights(query, key, head.score, **options)
         empty = np.asarray(~weights.any(axis=1))
@@ -421,14 +421,14 @@ class Smoother:
             weights = np.where(empty[:, None], weights, leaning)
         return Answer(weights, empty)
 
-    def local(self, head: Head, query: Array, value: Array) -> tuple[Array, Array, Local | GappyFit]:
+    def local(self, head: Head, query: Array, value: Array) -> tuple[Array, Array, LocalPooling | FitWithMissing]:
         """Outputs of a head at placed queries, the scale (P,) of the fits to value (K, P), and the fits in float64."""
         rows, key = self.rows, self.rows.placed(head.transform)
-        options: dict[str, Any] = {"degree": head.degree, "ridge": head.ridge, "leaning": head.sloped}
+        options: dict[str, Any] = {"degree": head.degree, "ridge": head.ridge, "sloped": head.sloped}
         options |= {"sample_weight": rows.sample_weight, **self.run.options}
         assert isinstance(head.score, Radial)
         if rows.have_gaps(query):
-            return pool_with_gaps(query, key, value, head.score, rows.part_of, **options)
+            return pool_with_missing(query, key, value, head.score, rows.part_of, **options)
         return pool_local(query, key, value, head.score, **options)
 
     def _instead(self, head: Head) -> Radial | None:
@@ -459,7 +459,7 @@ class Smoother:
             classes=None if rows.classes is None else len(rows.classes),
             sample_weight=rows.sample_weight,
             engine=self.run.engine,
-            leaning=first.sloped,
+            sloped=first.sloped,
         )
         return [HeadObjective(head, replace(objective, key=head.transform.keys(objective.key))) for head in self.heads]
 

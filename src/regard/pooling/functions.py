@@ -54,10 +54,10 @@ def pool(
             return Pooled(*at_once)
     queries, keys, columns = matrix("query", query), matrix("key", key), matrix("value", value)
     problem = build(queries, keys, columns, score, tol=tol, **options)
-    return told(_averages(problem, engine), queries, single=np.ndim(value) == 1)
+    return as_pooled(_averages(problem, engine), queries, single=np.ndim(value) == 1)
 
 
-def told(finished: Finished, queries: Array, *, single: bool) -> Pooled:
+def as_pooled(finished: Finished, queries: Array, *, single: bool) -> Pooled:
     """A finished state as ``pool`` returns it: in the queries' dtype, one axis where the values had one."""
     dtype = queries.dtype if queries.dtype.kind == "f" else np.dtype(np.float64)
     limits, height = np.finfo(dtype), finished.logsumexp

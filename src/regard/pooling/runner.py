@@ -28,7 +28,7 @@ SWEPT = 5.0
 REALS = (np.dtype(np.float64), np.dtype(np.float32))
 
 
-class Ran(NamedTuple):
+class RunResult(NamedTuple):
     """Attention moments of every query, and which queries are so far away that a limit answered for them."""
 
     partial: Partial
@@ -81,15 +81,17 @@ def _sized_step(queries: int, keys: int, width: int, dtype: np.dtype[Any]) -> St
     return step_at_once(Sketch(queries, keys, width, 1, dtype, Gaussian()), 1)
 
 
-def run_moments(problem: Problem, engine: str | Prepared) -> Ran:
+def run_moments(problem: Problem, engine: str | Prepared) -> RunResult:
     """Moments by the plan for this problem, or by what is prepared for it; *cost* as the engine's."""
     queries = problem.query.shape[0]
     limit = np.zeros(queries, bool)
     if isinstance(engine, Prepared):
-        return Ran(engine.moments(_w_of(problem)).partial, limit)
+        return RunResult(engine.moments(_w_of(problem)).partial, limit)
     first, *others = plan(problem.sketch(), engine, available_threads()).steps
     if not queries or not problem.key.shape[0]:
-        return Ran(empty(queries, moment_count(problem.columns.shape[1], problem.key.shape[1], problem.degree)), limit)
+        return RunResult(
+            empty(queries, moment_count(problem.columns.shape[1], problem.key.shape[1], problem.degree)), limit
+        )
     whole, uncertified = engines.load(first.engine).moments(problem, first)
     rows = None if uncertified is None else np.flatnonzero(uncertified)
     if uncertified is not None and can_overflow(problem.score):
@@ -103,7 +105,7 @@ def run_moments(problem: Problem, engine: str | Prepared) -> Ran:
         whole.peak[rows], whole.mass[rows] = np.finfo(np.float64).min, partial.mass
         whole.moments[rows] = partial.moments
         rows = None if uncertified is None else rows[uncertified]
-    return Ran(whole, limit)
+    return RunResult(whole, limit)
 
 
 def run_pullback(

@@ -20,10 +20,10 @@ from numpy.typing import ArrayLike
 from regard.core.arrays import Array, is_tensor
 from regard.core.problem import build, matrix
 from regard.core.scores import Score
-from regard.pooling.folds import Fold, fold
-from regard.pooling.functions import Pooled, pool, told
+from regard.pooling.functions import Pooled, as_pooled, pool
+from regard.pooling.mergeable_state import MergeableState, state_of
 
-# Rows of a batch unless told otherwise: enough that work outweighs the overhead, few enough for any machine.
+# Rows of a batch unless as_pooled otherwise: enough that work outweighs the overhead, few enough for any machine.
 ROWS = 1 << 16
 
 
@@ -73,7 +73,7 @@ def pool_batches(
     [3.0]
     """
     queries, number, keys = _array("query", query), 0, 0
-    whole: Fold | None = None
+    whole: MergeableState | None = None
     shape: tuple[int, ...] | None = None
     for batch in batches:
         number += 1  # noqa: SIM113  (enumerate would hold on to the batch before)
@@ -88,7 +88,7 @@ def pool_batches(
         except (TypeError, ValueError) as reason:
             raise type(reason)(f"batch {number}: {reason}") from None
         keys, shape = keys + len(batch[0]), columns
-        state = fold(problem, engine)
+        state = state_of(problem, engine)
         whole = state if whole is None else whole.joined(state)
         # The next batch is made while these names still hold this one.
         del batch, given, values, problem
@@ -98,7 +98,7 @@ def pool_batches(
         )
     if keys and not whole.keys:
         raise ValueError("all sample weights are zero")
-    return told(whole.finished(), queries, single=shape == ())
+    return as_pooled(whole.finished(), queries, single=shape == ())
 
 
 def pool_queries(

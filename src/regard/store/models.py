@@ -29,7 +29,7 @@ RECORDS = {
     "Scaling": "regard.bandwidth.scaling.Scaling",
     "Search": "regard.bandwidth.search.Search",
     "Shelved": "regard.model.mapped.Shelved",
-    "Shelves": "regard.core.block_bounds.Shelves",
+    "Shelves": "regard.core.block_bounds.BlockBounds",
 }
 
 

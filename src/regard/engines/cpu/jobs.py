@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from regard.core.arrays import Array
 from regard.core.plan import Step
-from regard.core.progress import Told, watcher
+from regard.core.progress import ProgressCallback, progress_callback
 
 Job = TypeVar("Job")
 
@@ -31,7 +31,7 @@ def query_jobs(packed: Array, step: Step) -> list[slice]:
 
 def each(run: Callable[[Job], Any], jobs: Sequence[Job], threads: int) -> list[Any]:
     """Results of all jobs, in their order; the calling thread works too. Ctrl-C drops the jobs not yet begun."""
-    told = watcher()
+    told = progress_callback()
     if threads == 1 or len(jobs) < 2:
         results: list[Any] = []
         for job in jobs:
@@ -43,7 +43,7 @@ def each(run: Callable[[Job], Any], jobs: Sequence[Job], threads: int) -> list[A
     # Drawing a number is one step of the interpreter, so no two threads get the same.
     numbers, stopped = count(), False
 
-    def work(told: Told | None = None) -> None:
+    def work(told: ProgressCallback | None = None) -> None:
         for number in numbers:
             if stopped or number >= len(jobs):
                 return

@@ -8,7 +8,7 @@ from regard.bandwidth.scaling import Scaling
 from regard.core.arrays import Array
 from regard.core.scores import Nearest, Radial
 from regard.model.smoother import FARTHEST, Embedded, Head, ScaledColumns, Smoother, TrainingRows, Transform
-from regard.pooling.local import centre_and_scale
+from regard.pooling.local_pooling import centre_and_scale
 from regard.store.onnx.graph import Value, joined
 from regard.store.onnx.lines import lines
 from regard.store.onnx.looks import Looks, added, radial_looks, score_looks

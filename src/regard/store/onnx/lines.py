@@ -1,4 +1,4 @@
-"""Local lines as ONNX nodes: what ``regard.core.lines`` computes from moments, here from weights.
+"""Local lines as ONNX nodes: what ``regard.core.local_fits`` computes from moments, here from weights.
 
 Moments are taken around the mean of what is looked at, seen from the nearest key; no offset or distance is rounded.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from regard.core.arrays import Array
-from regard.core.lines import NO_DIRECTION, NO_SPREAD, NO_SPREAD_NEXT_TO_A_RIDGE
+from regard.core.local_fits import ZERO_EIGENVALUE, ZERO_VARIANCE, ZERO_VARIANCE_WITH_RIDGE
 from regard.store.onnx.eigen import eigen
 from regard.store.onnx.graph import Value, joined
 from regard.store.onnx.looks import Looks
@@ -23,7 +23,7 @@ def lines(query: Value, key: Array, columns: Array, looks: Looks, w: Array, ridg
     mean, delta, spread, cross = _moments(query, key, columns, looks)
     diagonal = (spread * np.eye(d)).sum(2)  # (n, d, 1)
     square = diagonal + delta * delta
-    varies = diagonal > square * (NO_SPREAD_NEXT_TO_A_RIDGE if ridge > 0.0 else NO_SPREAD)
+    varies = diagonal > square * (ZERO_VARIANCE_WITH_RIDGE if ridge > 0.0 else ZERO_VARIANCE)
     some = varies.cast(np.float64)
     spread, cross = spread * some * _turned(some), cross * some
     if ridge > 0.0:
@@ -40,7 +40,7 @@ def lines(query: Value, key: Array, columns: Array, looks: Looks, w: Array, ridg
         unit = some / safe.sqrt()
         value, vector = eigen(spread * unit * _turned(unit), d)
         rounded = varies.where(square / safe, 1.0).max(1).most(1.0)
-        kept = value > rounded * NO_DIRECTION
+        kept = value > rounded * ZERO_EIGENVALUE
         inverse = kept.cast(np.float64) / kept.where(value, 1.0)
         slope = unit * _solved(vector, inverse, unit * cross)
     return mean - (slope * delta).sum(1).without_axis(1), mean

@@ -16,17 +16,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard.core.arrays import Array
-from regard.core.lines import LocalFit, local_fit
+from regard.core.local_fits import LocalFit, local_fit
 from regard.core.problem import build, moment_count, split_moments
 from regard.core.scores import Radial
 from regard.core.state import Partial, empty, merge
 from regard.pooling.functions import attention_weights, pool
-from regard.pooling.local import centre_and_scale
+from regard.pooling.local_pooling import centre_and_scale
 from regard.pooling.runner import run_moments
 
 
-class GappyFit(NamedTuple):
-    """Local means or lines of rows with gaps."""
+class FitWithMissing(NamedTuple):
+    """LocalPooling means or lines of rows with gaps."""
 
     fit: LocalFit
     partial: Partial
@@ -35,7 +35,7 @@ class GappyFit(NamedTuple):
         raise ValueError("X, or a training row, has gaps: how answers move there is not known; use rows without gaps")
 
 
-def pool_with_gaps(
+def pool_with_missing(
     query: Array,
     key: Array,
     value: Array,
@@ -47,8 +47,8 @@ def pool_with_gaps(
     sample_weight: Array | None = None,
     engine: str = "auto",
     tol: float | None = None,
-    leaning: Array | None = None,
-) -> tuple[Array, Array, GappyFit]:
+    sloped: Array | None = None,
+) -> tuple[Array, Array, FitWithMissing]:
     """As ``local.pool_local``, of queries (Q, d) and keys (K, d) with NaN for what is missing; part_of is (d,).
 
     *Cost*: as without gaps, and a pass over the rows for each way of lacking columns.
@@ -65,11 +65,11 @@ def pool_with_gaps(
         moments[:, _places(P, d, part.features, degree)] = found.moments
         state = merge(partial.take(part.rows), Partial(found.peak + problem.weight_shift, found.mass, moments))
         partial.peak[part.rows], partial.mass[part.rows], partial.moments[part.rows] = state[:3]
-    fit = local_fit(partial, P, d, degree, score.w, ridge, leaning)
-    return centre + scale * fit.output, scale, GappyFit(fit, partial)
+    fit = local_fit(partial, P, d, degree, score.w, ridge, sloped)
+    return centre + scale * fit.output, scale, FitWithMissing(fit, partial)
 
 
-def weights_with_gaps(
+def weights_with_missing(
     query: Array, key: Array, score: Radial, part_of: Array, *, sample_weight: Array | None = None, engine: str = "auto"
 ) -> Array:
     """As ``attention_weights``, (Q, K), of rows with NaN for what is missing."""

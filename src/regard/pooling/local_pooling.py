@@ -1,4 +1,4 @@
-"""Local means and lines of a Problem, and their gradients: the engines' two verbs with ``lines`` in between."""
+"""LocalPooling means and lines of a Problem, and their gradients: the engines' two verbs with ``lines`` in between."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from regard.core.arrays import Array, as_numpy, like
-from regard.core.lines import Central, LocalAdjoint, LocalFit, central, line, local_adjoint, local_fit
+from regard.core.local_fits import Central, LocalAdjoint, LocalFit, central, line, local_adjoint, local_fit
 from regard.core.problem import Adjoint, Gradients, Problem, build, split_moments
 from regard.core.scores import Radial
 from regard.core.state import Partial, merge
@@ -30,7 +30,7 @@ class LocalGradients(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Local:
+class LocalPooling:
     """Fits of one Problem, and what their gradients need."""
 
     problem: Problem
@@ -39,7 +39,7 @@ class Local:
     partial: Partial
     fit: LocalFit
     settled: Array  # (Q,)  queries whose answer does not move with w: nobody in reach, or a limit
-    leaning: Array | None = None  # (d,) boolean: features that lines have slopes in; None: all
+    sloped: Array | None = None  # (d,) boolean: features that lines have slopes in; None: all
 
     def gradients(self, grad_output: Array, want: frozenset[str], leverage: Array | None = None) -> LocalGradients:
         """Gradients of Σ grad_output·output, and of Σ leverage·left₀/mass if given, w.r.t. ``want`` ⊆ {w, query}.
@@ -54,8 +54,8 @@ class Local:
             mass = np.where(self.partial.mass > 0.0, self.partial.mass, 1.0)
             own = np.where(self.settled, 0.0, leverage * np.exp(-self.partial.peak) / mass)
             adjoint = adjoint._replace(right=adjoint.right + like(own[:, None], self.fit.left) * self.fit.left)
-        found = pull_scores(self.problem, self.engine, self.partial, self.settled, adjoint, want)
-        w = None if found.w is None else found.w + like_w(back.w, score.w)
+        found = score_gradients(self.problem, self.engine, self.partial, self.settled, adjoint, want)
+        w = None if found.w is None else found.w + shaped_like_w(back.w, score.w)
         query = None if found.query is None else found.query + back.query
         return LocalGradients(w, query, back.log_ridge)
 
@@ -65,13 +65,13 @@ class Local:
         assert isinstance(score, Radial)
         W = score.w if score.w.ndim == 2 else np.diag(np.broadcast_to(score.w, width))
         grad = np.where(self.settled[:, None], 0.0, grad_output)
-        if self.leaning is None:
+        if self.sloped is None:
             return local_adjoint(self.fit, grad, W, self.ridge)
-        found = local_adjoint(self.fit, grad, W * self.leaning[:, None], self.ridge)
-        return found._replace(w=found.w * self.leaning[:, None])
+        found = local_adjoint(self.fit, grad, W * self.sloped[:, None], self.ridge)
+        return found._replace(w=found.w * self.sloped[:, None])
 
 
-def pull_scores(
+def score_gradients(
     problem: Problem, engine: str | Prepared, partial: Partial, settled: Array, adjoint: Adjoint, want: frozenset[str]
 ) -> Gradients:
     """Gradients through the scores of the queries that are not settled (Q,); those of the others are 0.
@@ -99,12 +99,12 @@ def fit_local(
     ridge: float = 0.0,
     engine: str | Prepared = "auto",
     own: Partial | None = None,
-    leaning: Array | None = None,
-) -> Local:
-    """Local means (degree 0) or lines (degree 1) of every query of a problem; its score is radial.
+    sloped: Array | None = None,
+) -> LocalPooling:
+    """LocalPooling means (degree 0) or lines (degree 1) of every query of a problem; its score is radial.
 
     ``own`` is merged into the moments: what the query adds to its own keys. With a prepared problem for an engine,
-    gradients are of w only. ``leaning`` (d,): features that lines have slopes in; None: all.
+    gradients are of w only. ``sloped`` (d,): features that lines have slopes in; None: all.
 
     *Empty rows*: output 0, settled. *Cost*: O(Q·K·(d + P)), at degree 1 O(Q·K·d·(d + P)); memory O(Q·d·(d + P)).
     """
@@ -115,8 +115,8 @@ def fit_local(
     if own is not None:
         partial = merge(partial._replace(moments=as_numpy(partial.moments)), own)
     columns, width = problem.columns.shape[1], problem.key.shape[1]
-    fit = local_fit(partial, columns, width, degree, score.w, ridge, leaning)
-    return Local(problem, ridge, engine, partial, fit, limit | (partial.mass <= 0.0), leaning)
+    fit = local_fit(partial, columns, width, degree, score.w, ridge, sloped)
+    return LocalPooling(problem, ridge, engine, partial, fit, limit | (partial.mass <= 0.0), sloped)
 
 
 def pool_local(
@@ -130,8 +130,8 @@ def pool_local(
     sample_weight: ArrayLike | None = None,
     engine: str = "auto",
     tol: float | None = None,
-    leaning: Array | None = None,
-) -> tuple[Array, Array, Local]:
+    sloped: Array | None = None,
+) -> tuple[Array, Array, LocalPooling]:
     """Outputs (Q, P) of local means or lines in the units of value (K, P), a scale (P,), and the fits, in float64.
 
     Fits are of values centred and divided by the scale: lines cancel badly under offsets. *Empty rows*: output 0.
@@ -139,11 +139,11 @@ def pool_local(
     query, key, value = (np.asarray(part, np.float64) for part in (query, key, value))
     centre, scale = centre_and_scale(value, sample_weight)
     problem = build(query, key, (value - centre) / scale, score, sample_weight=sample_weight, tol=tol)
-    local = _looked_at_again(fit_local(problem, degree, ridge, engine, leaning=leaning))
+    local = _looked_at_again(fit_local(problem, degree, ridge, engine, sloped=sloped))
     return np.where(local.partial.mass[:, None] > 0.0, centre + scale * local.fit.output, 0.0), scale, local
 
 
-def _looked_at_again(local: Local) -> Local:
+def _looked_at_again(local: LocalPooling) -> LocalPooling:
     """Lines that reach far beyond the keys they lie through once more, from moments about the middle of all keys.
 
     C = M[δδᵀ] − δ̄δ̄ᵀ keeps few digits of δδᵀ there. *Cost*: of those queries O(K·d·(d + P)), in blocks of columns.
@@ -153,7 +153,7 @@ def _looked_at_again(local: Local) -> Local:
     if not problem.degree or engine == "fused" or isinstance(engine, Prepared) or not isinstance(fit.mean, np.ndarray):
         return local
     key, middle = problem.key, problem.key.mean(axis=0)
-    variance = np.diagonal(fit.spread, axis1=1, axis2=2)
+    variance = np.diagonal(fit.covariance, axis1=1, axis2=2)
     reach = np.abs(fit.slope).max(axis=1, initial=0.0) * np.abs(fit.mean)  # (Q, d), of answers of size 1
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         now, then = (
@@ -167,8 +167,8 @@ def _looked_at_again(local: Local) -> Local:
     means = _means_about(problem.take(rows), (key - middle) / unit, engine)
     about = central(split_moments(means, problem.columns.shape[1], key.shape[1], 2))
     mean, square = about.mean * unit - (problem.query[rows] - middle), fit.mean[rows] ** 2 + variance[rows]
-    moved = Central(about.value, mean, square, about.spread * unit[:, None] * unit, about.cross * unit)
-    found = line(moved, problem.score.w, local.ridge, local.leaning)  # type: ignore[attr-defined]
+    moved = Central(about.value, mean, square, about.covariance * unit[:, None] * unit, about.cross * unit)
+    found = line(moved, problem.score.w, local.ridge, local.sloped)  # type: ignore[attr-defined]
     for whole, part in zip(fit, found, strict=True):
         whole[rows] = part
     return local
@@ -200,7 +200,7 @@ def centre_and_scale(value: Array, sample_weight: ArrayLike | None = None) -> tu
     return centre, np.where(largest > 0.0, largest, 1.0)
 
 
-def like_w(grad: Array, w: Array) -> Array:
+def shaped_like_w(grad: Array, w: Array) -> Array:
     """The gradient of a matrix (d, r), or of what stands on its diagonal."""
     if w.ndim == 2:
         return grad
