@@ -38,7 +38,7 @@ def matched(labels: Array, key_labels: Array) -> Matched:
 
 
 def own_rows(query: Array, key: Array, exclude: tuple[Array, Array]) -> Array | str:
-    """The key (Q,) that each query excludes, −1 for none, if that is its own row and no other; else why not, in words."""
+    """The key (Q,) that each query excludes, −1 for none, if that is its own row only; else why not, in words."""
     queries, keys, several = matched(*exclude)
     if several is not None:
         return "labels that differ from key to key, got some twice"

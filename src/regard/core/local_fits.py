@@ -6,8 +6,8 @@ line through z = δ @ W, W = diag(w) or the matrix w itself, with a ridge on its
     β = (WᵀCW + λ(1 + ‖z̄‖²))⁻¹ Wᵀc,   slope = Wβ,   f = v̄ − δ̄·slope
 
 λ → ∞ is the mean. The ridge is stronger for a query away from its keys (‖z̄‖ large), where the line would extrapolate.
-At λ = 0 the scale W drops out, and if the keys in reach do not span every direction the line is the one of least norm in
-units of their standard deviations: flat if there is only one key.
+At λ = 0 the scale W drops out, and if the keys in reach do not span every direction the line is the one of least norm
+in units of their standard deviations: flat if there is only one key.
 
 f is also Σ weight·(left·(1, δ))·v, with left = (1 + δ̄ᵀPδ̄, −Pδ̄) and P = W(WᵀCW + λ(1 + ‖z̄‖²))⁻¹Wᵀ.
 """
@@ -121,7 +121,7 @@ def line(about: Central, w: Array, ridge: float, sloped: Array | None = None) ->
     xp = namespace(value)
     W = np.diag(np.broadcast_to(w, mean.shape[1])) if np.ndim(w) < 2 else w
     W = like(W if sloped is None else W * sloped[:, None], value)
-    # If all keys have the same value of a feature, its variance is rounding error, and next to a small λ would make a slope.
+    # The variance of a feature that is equal in all keys is rounding error, and next to a small λ would make a slope.
     zero = ZERO_VARIANCE_WITH_RIDGE if ridge > 0.0 else ZERO_VARIANCE
     varies = xp.diagonal(covariance, 0, 1, 2) > zero * square  # (Q, d)
     if sloped is not None:

@@ -4,8 +4,8 @@ Batches of a stream and blocks on other machines are pooled one by one and merge
 ``core.state.merge`` this accounts for:
 
 - *Sample weights* of a batch, which are relative to a power of two of its own; it is added to the scores again.
-- *Far queries.* A score of −10⁶ has a rounding error of 10⁻¹⁰. Inside a batch only differences between scores count, and
-  engines compute those in double-double arithmetic. So that two batches compare as precisely, their peaks are
+- *Far queries.* A score of −10⁶ has a rounding error of 10⁻¹⁰. Inside a batch only differences between scores count,
+  and engines compute those in double-double arithmetic. So that two batches compare as precisely, their peaks are
   double-double numbers here, peak + tail. Beyond −10³³ a log sample weight is lost beside a tail: there, ties of two
   batches count as if weights were equal, until the softmax limit.
 - *The softmax limit.* If every score overflows, the nearest key answers, and which batch has it is decided by distance:
