@@ -35,7 +35,7 @@ def contestant(answers: Any, of: int, seconds: list[float]) -> race.Contestant:
 def test_help_says_what_it_does(capfd) -> None:
     told = " ".join(ok(capfd, "bench", "--help")[0].split())
     assert "--out" in told
-    assert "141 the pipe" in told
+    assert "141 the output pipe" in told
 
 
 def test_table_and_json_say_the_same(here: Path, small, capfd) -> None:
@@ -63,7 +63,7 @@ def test_without_out_nothing_is_written(here: Path, small, capfd) -> None:
 
 
 def test_a_place_that_is_taken_is_refused_before_anything_runs(here: Path, capfd, monkeypatch) -> None:
-    monkeypatch.setattr(bench_command, "_raced", None)
+    monkeypatch.setattr(bench_command, "_timed", None)
     assert "houses.csv: already exists" in refused(capfd, "bench", "--out", "houses.csv")
     assert "there is no folder" in refused(capfd, "bench", "--out", "nowhere/b.json")
 

@@ -72,12 +72,12 @@ def test_on_a_cluster(folder, scheduler, capfd):
 def test_what_is_refused(folder, scheduler, capfd):
     fit = ("fit", "parts", "--target", "y", "--features", "a", "--out", "m.regard")
     assert "has no column 'z'; its columns are" in refused(capfd, "fit", "parts", "--target", "z", "--out", "m.regard")
-    assert "--report describes a table in memory" in refused(capfd, *fit, "--report", "r.html")
+    assert "--report needs a table in memory" in refused(capfd, *fit, "--report", "r.html")
     on = ("--scheduler", scheduler)
-    assert "a cluster reads Parquet" in refused(
+    assert "whose names end in .parquet" in refused(
         capfd, "fit", "houses.csv", "--target", "price", "--out", "m.regard", *on
     )
-    assert "there is none of this name" in refused(capfd, "fit", "nowhere", "--target", "y", "--out", "m.regard", *on)
+    assert "no such file or folder" in refused(capfd, "fit", "nowhere", "--target", "y", "--out", "m.regard", *on)
     (folder / "9.parquet").write_bytes(b"not parquet at all")
     assert "cannot be read as Parquet" in refused(capfd, *fit)
     assert not Path("m.regard").exists()
@@ -91,9 +91,9 @@ def test_gaps_are_named(here, capfd):
 
 
 def test_a_scheduler_that_is_not_there(folder, capfd, monkeypatch):
-    monkeypatch.setattr("regard.cli.dask_fit.PATIENCE", 1)
+    monkeypatch.setattr("regard.cli.dask_fit.SCHEDULER_TIMEOUT_SECONDS", 1)
     on = ("--scheduler", "tcp://127.0.0.1:9")
-    assert "no scheduler answers at tcp://127.0.0.1:9" in refused(
+    assert "cannot connect to the dask scheduler at tcp://127.0.0.1:9" in refused(
         capfd, "fit", "parts", "--target", "y", "--out", "m.regard", *on
     )
 

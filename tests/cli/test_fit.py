@@ -24,7 +24,7 @@ def test_fit_says_what_it_did_on_stderr(here: Path, capfd) -> None:
     assert "bandwidth at each feature's median, in its own units" in err
     for name, width, share in zip(HOUSES.feature_names, model.bandwidth_, model.feature_relevance_, strict=True):
         assert any(line.split()[:3] == [name, f"{width:.4g}", f"{share:.0%}"] for line in err.splitlines())
-    assert f"{len(model.heads_)} heads, mixed:\n" in err
+    assert f"{len(model.heads_)} heads, with their weights in the mixture:\n" in err
     for head in model.heads_:
         assert f"  {head.weight:>4.0%}  " in err
         assert f"{'a full matrix w' if head.w.ndim == 2 else 'one w per feature'}, ridge {head.ridge:.2g}\n" in err
@@ -95,7 +95,7 @@ def test_ctrl_c_while_learning_keeps_the_best_so_far(here: Path, capfd, monkeypa
 
     monkeypatch.setattr(heads, "_walks", interrupted)
     _, err = ok(capfd, "fit", "houses.csv", "--target", "price", "--out", "m.regard")
-    assert "stopped early by Ctrl-C: this is the best so far\n" in err
+    assert "stopped early by Ctrl-C: this is the best model so far\n" in err
     assert regard.load("m.regard").search_.interrupted
 
 
@@ -150,7 +150,7 @@ def test_a_constant_feature_is_reported(here: Path, capfd) -> None:
     for more in ([], ["--bandwidth", "loo"], ["--bandwidth", "scott"]):
         _, err = ok(capfd, "fit", "c.csv", "--target", "y", "--out", "m.regard", "--force", *more)
         line = next(line for line in err.splitlines() if line.startswith("  same "))
-        assert line.split(maxsplit=3) == ["same", "inf", "0%", "(does not vary, ignored)"]
+        assert line.split(maxsplit=3) == ["same", "inf", "0%", "(constant, ignored)"]
 
 
 def test_parquet_goes_in_and_out(here: Path, capfd) -> None:
@@ -167,14 +167,14 @@ REFUSED_FITS = [
     (["houses.csv", "--target", "cost"], "has no column 'cost'; its columns are 'area', 'age'"),
     (["houses.csv", "--target", "price", "--features", "area,cost"], "has no column 'cost'"),
     (["houses.csv", "--target", "price", "--features", "area,price"], "also the column of --target"),
-    (["houses.csv", "--target", "price", "--features", "area,area"], "not a list of different column names"),
-    (["houses.csv", "--target", "price", "--features", ""], "not a list of different column names"),
-    (["houses.csv", "--target", "price", "--features", '"area'], "not a list of different column names"),
-    (["houses.csv", "--target", "price", "--sample-weight", "price"], "is also the target"),
+    (["houses.csv", "--target", "price", "--features", "area,area"], "not a list of distinct column names"),
+    (["houses.csv", "--target", "price", "--features", ""], "not a list of distinct column names"),
+    (["houses.csv", "--target", "price", "--features", '"area'], "not a list of distinct column names"),
+    (["houses.csv", "--target", "price", "--sample-weight", "price"], "is also the column of --target"),
     (["houses.csv", "--target", "price", "--sample-weight", "n"], "has no column 'n'"),
     (["houses.csv", "--target", "price", "--features", "age", "--sample-weight", "age"], "--sample-weight"),
     (["houses.csv", "--target", "price", "--kernel", "square", "--bandwidth", "1"], "kernel must be one of 'gaussian'"),
-    (["houses.csv", "--target", "price", "--kernel", "boxcar"], "a kernel of your own needs --bandwidth too"),
+    (["houses.csv", "--target", "price", "--kernel", "boxcar"], "needs --bandwidth too, such as --bandwidth loo"),
     (["kinds.csv", "--target", "kind", "--bandwidth", "aicc"], "'aicc' is for regression; use 'loo'"),
     (["one.csv", "--target", "y"], "needs rows to leave out and others to look at, got 1 row"),
     (["houses.csv", "--target", "price", "--bandwidth", "0"], "bandwidth must be"),
@@ -183,9 +183,9 @@ REFUSED_FITS = [
     (["houses.csv", "--target", "price", "--bandwidth", "1,2"], "bandwidth has 2 numbers but X has 7"),
     (["houses.csv", "--target", "price", "--bandwidth", "wide"], "bandwidth must be"),
     (["kinds.csv", "--target", "price"], "has no column 'price'"),
-    (["names.csv", "--target", "y"], "every feature is text with more than 64 different cells"),
-    (["only.csv", "--target", "y"], "no column left to learn from besides the target 'y'"),
-    (["zero.csv", "--target", "y", "--sample-weight", "n"], "sample_weight"),
+    (["names.csv", "--target", "y"], "every feature is text with more than 64 distinct values"),
+    (["only.csv", "--target", "y"], "no feature columns besides the target 'y'"),
+    (["zero.csv", "--target", "y", "--sample-weight", "n"], "all sample weights are zero"),
     (["negative.csv", "--target", "y", "--sample-weight", "n"], "sample_weight"),
     (["unlabelled.csv", "--target", "kind"], "row 1, column 'kind': is empty"),
     ([], "Missing argument"),
@@ -208,21 +208,21 @@ def test_fits_that_are_refused(arguments: list[str], words: str, here: Path, cap
 
 
 def test_a_model_cannot_go_to_stdout(here: Path, capfd) -> None:
-    assert "a model is a file" in refused(capfd, "fit", "houses.csv", "--target", "price", "--out", "-")
+    assert "a model cannot be written to standard output" in refused(capfd, "fit", "houses.csv", "--target", "price", "--out", "-")
 
 
 def test_text_is_learned_from_as_it_is(here: Path, capfd) -> None:
     out = ok(capfd, "fit", "kinds.csv", "--target", "area", "--out", "m.regard", "--features", "age,kind")
-    assert re.search(r"kind +λ 0\.\d+ .*of at most 0\.5, 2 categories", str(out))
+    assert re.search(r"kind +λ 0\.\d+ .*, 2 categories, λ at most 0\.5", str(out))
     ok(capfd, "predict", "m.regard", "kinds.csv")
     (here / "numbers.csv").write_text("age,kind\n1,2\n")
-    assert "column 'kind' holds numbers, and the model knows it as text" in refused(
+    assert "column 'kind' contains numbers, but the model was fitted with text in it" in refused(
         capfd, "predict", "m.regard", "numbers.csv"
     )
     (here / "gap.csv").write_text("age,kind\n1,\n")
     ok(capfd, "predict", "m.regard", "gap.csv")
     (here / "words.csv").write_text("age,kind\nold,flat\n")
-    assert "column 'age' is text, and the model knows it as numbers" in refused(
+    assert "column 'age' contains text, but the model was fitted with numbers in it" in refused(
         capfd, "predict", "m.regard", "words.csv"
     )
 

@@ -23,7 +23,7 @@ def test_version(capfd) -> None:
 )
 def test_help_documents_the_exit_codes(arguments: list[str], capfd) -> None:
     out = " ".join(ok(capfd, *arguments)[0].split())
-    for words in ("0 fine", "1 a bug", "2 bad input or usage", "130 stopped by Ctrl-C", "141 the pipe"):
+    for words in ("0 success", "1 a bug", "2 invalid input or usage", "130 stopped by Ctrl-C", "141 the output pipe"):
         assert words in out
 
 
@@ -50,7 +50,7 @@ def test_without_the_extra(module: str, capfd, monkeypatch) -> None:
 def test_without_polars(here: Path, capfd, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "polars", None)
     err = refused(capfd, "fit", "houses.csv", "--target", "price", "--out", "m.regard")
-    assert "polars is missing; run pip install 'regard[cli]'" in err
+    assert "polars is not installed; run pip install 'regard[cli]'" in err
 
 
 def test_the_console_script_is_this_command() -> None:

@@ -58,7 +58,7 @@ def test_a_row_far_from_everything_is_flagged(here: Path, model: str, capfd) -> 
     Path("far.csv").write_text(header + "\n" + ",".join("99999" for _ in header.split(",")) + "\n")
     out, err = ok(capfd, "predict", model, "far.csv", "--explain", "1")
     assert rows(out)[0]["far"] == "1"
-    assert err == "1 of 1 rows are far from all training rows: do not trust what is predicted there\n"
+    assert err == "1 of 1 rows are far from all training rows: their predictions are unreliable\n"
 
 
 def test_rows_out_of_reach_are_not_named(here: Path, capfd) -> None:
@@ -77,14 +77,14 @@ def test_too_few_rows_for_an_interval_are_told(coverage: str, need: str, here: P
         assert err == ""
         assert np.isfinite(float(rows(out)[0]["y_high"]))
     else:
-        assert f"takes at least {need} training rows" in err
+        assert f"needs at least {need} training rows" in err
         assert rows(out)[0]["y_low"] == "-inf"
 
 
 def test_fit_keeps_what_intervals_need_and_answers_are_the_same(here: Path, capfd, monkeypatch) -> None:
     fit = ("fit", "houses.csv", "--target", "price", "--force", "--bandwidth", "20", "--out")
     ok(capfd, *fit, "kept.regard")
-    monkeypatch.setattr("regard.cli.fit_command.MEASURED", 0)
+    monkeypatch.setattr("regard.cli.fit_command.MAX_ROWS_FOR_RESIDUALS", 0)
     ok(capfd, *fit, "bare.regard")
     assert hasattr(regard.load("kept.regard"), "spread_")
     assert not hasattr(regard.load("bare.regard"), "spread_")
@@ -98,7 +98,7 @@ def test_ctrl_c_while_it_is_measured_keeps_the_model(here: Path, capfd, monkeypa
 
     monkeypatch.setattr(regard.NadarayaWatsonRegressor, "predict_interval", interrupted)
     _, err = ok(capfd, "fit", "houses.csv", "--target", "price", "--out", "m.regard", "--bandwidth", "20")
-    assert "stopped: regard predict --interval will measure how sure it is" in err
+    assert "skipped: regard predict --interval will compute the residuals" in err
     assert np.isfinite(predictions("m.regard")).all()
 
 
@@ -118,7 +118,7 @@ def test_gaps_and_weights_are_measured_too(name: str, here: Path, capfd) -> None
     ok(capfd, *fit, "--bandwidth", "2,0.2")
     known = ~np.isnan(regard.load("w.regard").residuals_)
     assert known.sum() == 15 - (name == "gaps")
-    assert "How sure is it?" in Path("w.html").read_text(encoding="utf-8")
+    assert "How certain is it?" in Path("w.html").read_text(encoding="utf-8")
 
 
 def test_classes_come_in_sets(here: Path, capfd) -> None:
@@ -133,7 +133,7 @@ def test_classes_come_in_sets(here: Path, capfd) -> None:
 
 @pytest.mark.parametrize("given", ["0", "1", "1.5", "nan"])
 def test_a_coverage_is_a_share(given: str, here: Path, model: str, capfd) -> None:
-    assert "a coverage lies between 0 and 1" in refused(capfd, "predict", model, "houses.csv", "--interval", given)
+    assert "coverage must be between 0 and 1" in refused(capfd, "predict", model, "houses.csv", "--interval", given)
 
 
 def test_no_rows_to_name(here: Path, model: str, capfd) -> None:

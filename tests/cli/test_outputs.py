@@ -44,7 +44,7 @@ def test_77_inputs_are_never_overwritten(here: Path, model: str, capfd) -> None:
         ["fit", "link.csv", "--target", "price", "--out", "houses.csv", "--force"],
         ["predict", model, "houses.csv", "--out", "houses.csv", "--force"],
     ):
-        assert "is also read from" in refused(capfd, *arguments)
+        assert "is an input file too" in refused(capfd, *arguments)
     assert Path("houses.csv").read_bytes() == before
 
 

@@ -12,7 +12,7 @@ import polars
 import pytest
 
 import regard
-from regard.cli.progress_bars import walking
+from regard.cli.progress_bars import reading_bar
 from regard.data import read_batches, read_table, write_table
 from support.command import files, ok, refused, rows
 
@@ -68,7 +68,7 @@ def test_one_warning_for_all_batches(here, line, capfd, small) -> None:
     assert out.split() == ["y", *["1.0"] * 10, "81.0", *["1.0"] * 10, "81.0"]
     assert err.count("\n") == 1
     assert err.startswith("regard: warning: rows 7 to 13: 1 of 7 rows of X (the first is row 3) have no training row")
-    assert err.endswith("(and 1 more such batches of rows)\n")
+    assert err.endswith("(and the like in 1 more batches)\n")
 
 
 def test_an_error_says_of_which_rows(here, line, capfd, small) -> None:
@@ -81,14 +81,14 @@ def test_an_error_says_of_which_rows(here, line, capfd, small) -> None:
 
 def test_a_bar_on_a_terminal(monkeypatch, capfd) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with walking("Predicting") as walk:
+    with reading_bar("Predicting") as walk:
         walk(0.5, 70_000)
         walk(1.0, 140_000)
     assert "140,000 rows" in capfd.readouterr().err
-    with walking("Predicting") as walk:
+    with reading_bar("Predicting") as walk:
         walk(None, 7)
     assert "7 rows" in capfd.readouterr().err
-    with walking("Predicting", quiet=True) as walk:
+    with reading_bar("Predicting", quiet=True) as walk:
         walk(1.0, 7)
     assert capfd.readouterr().err == ""
 

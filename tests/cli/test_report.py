@@ -29,6 +29,6 @@ def test_what_is_there_stays(here: Path, capfd) -> None:
 
 def test_the_page_is_a_file_of_its_own(here: Path, capfd) -> None:
     for place in ("-", "m.regard"):
-        assert "the page is a file of its own" in refused(capfd, *FIT, "--report", place)
-    assert "houses.csv: is also read from" in refused(capfd, *FIT, "--report", "houses.csv", "--force")
+        assert "must be a file, and another one than --out" in refused(capfd, *FIT, "--report", place)
+    assert "houses.csv: is an input file too" in refused(capfd, *FIT, "--report", "houses.csv", "--force")
     assert files(here) == ["houses.csv", "kinds.csv"]

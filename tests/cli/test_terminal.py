@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from regard.cli import main
-from regard.cli.console import tell, tell_json
+from regard.cli.console import write_json, write_output
 from support.command import ok, refused
 
 # Clears the screen, by ESC and by the one character that means the same; rings; goes back; turns the line round.
@@ -84,7 +84,7 @@ def test_errors_are_one_visible_line(here: Path, evil: str, capfd) -> None:
 
 def test_json_on_a_terminal_is_still_json(monkeypatch) -> None:
     terminal = Terminal(monkeypatch)
-    tell_json({"kind": EVIL + "数"}, indent=1)
+    write_json({"kind": EVIL + "数"}, indent=1)
     out = terminal.read()
     assert all(mark.isprintable() for mark in out.replace("\n", ""))
     assert json.loads(out) == {"kind": EVIL + "数"}
@@ -93,5 +93,5 @@ def test_json_on_a_terminal_is_still_json(monkeypatch) -> None:
 
 def test_lines_stay_lines(monkeypatch) -> None:
     terminal = Terminal(monkeypatch)
-    tell("one\x1b[2J\ntwo")
+    write_output("one\x1b[2J\ntwo")
     assert terminal.read() == "one\\x1b[2J\ntwo\n"

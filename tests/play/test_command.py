@@ -29,8 +29,8 @@ def test_it_prints_its_address_serves_and_ends_quietly():
     assert process.returncode == 0
     assert out == ""
     assert err.splitlines() == [
-        "open this address in a browser on this machine; Ctrl-C ends it",
-        "the playground is closed",
+        "open this address in a browser on this machine; press Ctrl-C to stop",
+        "playground closed",
     ]
 
 

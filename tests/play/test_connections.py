@@ -129,8 +129,8 @@ def running(log: Path, files: int | None = None) -> Iterator[tuple[str, subproce
             process.kill()
 
 
-GREETING = "open this address in a browser on this machine; Ctrl-C ends it"
-GOODBYE = "the playground is closed"
+GREETING = "open this address in a browser on this machine; press Ctrl-C to stop"
+GOODBYE = "playground closed"
 
 
 def test_few_file_descriptors_and_many_half_open_requests_are_said_once(tmp_path):

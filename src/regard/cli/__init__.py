@@ -1,16 +1,16 @@
 """The command ``regard``: fit, predict, attend, diagnose, tour, play, bench. It parses, calls the library and prints.
 
-Results go to standard output or to the file named by ``--out``; all else (summaries, progress, warnings, errors)
+Results go to standard output or to the file given by ``--out``; everything else (summaries, progress, warnings, errors)
 goes to standard error, errors as one line that starts with ``regard:``. Exit codes:
 
-    0    fine
+    0    success
     1    a bug in regard; the line says what to report
-    2    bad input or usage
-    130  stopped by Ctrl-C; no output is left half-written
-    141  whoever read our output has closed the pipe (as in ``| head``); nothing is said
+    2    invalid input or usage
+    130  stopped by Ctrl-C; no output file is left half-written
+    141  the output pipe was closed (as by ``| head``); nothing is printed
 
-While ``fit`` learns, Ctrl-C keeps the best so far, once there is one, and the command goes on with it.
-Output files appear whole or not at all; one that exists, or is a link, is replaced only with ``--force``.
+While ``fit`` learns, Ctrl-C stops the search, and the command goes on with the best model so far, if there is one.
+Output files appear whole or not at all; one that exists, or is a symbolic link, is replaced only with ``--force``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             return _stopped(ends=arguments is None)
     except KeyboardInterrupt:
-        # Pressed once more in the instant before it is ignored.
+        # Pressed a second time before it is ignored.
         return _stopped(ends=arguments is None)
 
 
@@ -47,7 +47,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _stopped(*, ends: bool) -> int:
-    """The exit code after Ctrl-C. ``ends``: the process does too, and whatever is pressed meanwhile changes nothing."""
+    """The exit code after Ctrl-C. ``ends``: the process ends too, and ignores further Ctrl-C."""
     if ends:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     print("regard: stopped", file=sys.stderr)

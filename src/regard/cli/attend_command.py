@@ -1,4 +1,4 @@
-"""``regard attend``: which training rows each prediction looked at, and how much."""
+"""``regard attend``: the attention weights of training rows in each prediction."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.command_io import by_name, loaded, queries, safe_table, target_names
-from regard.cli.console import working
+from regard.cli.command_io import by_name, load_model, query_rows, safe_table, target_names
+from regard.cli.console import spinner
 
 if TYPE_CHECKING:
     from regard.data import Table
@@ -17,33 +17,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Attend:
-    """Show which training rows each prediction looked at.
+    """Show the training rows with the largest attention weights for each prediction.
 
-    Writes one line per query and training row, most attended first: query (row number in this table), rank,
+    Writes one line per query and training row, largest weight first: query (row number in this table), rank,
     key (row number in the training table), weight (all weights of a query sum to 1), value (the training row's
     target) and mass (the sum of the weights shown for the query). Rows are counted from 0: row 0 is the first below
     the header.
     """
 
-    model: Annotated[str, typer.Argument(help="Model file, as regard fit or regard.save wrote it.")]
+    model: Annotated[str, typer.Argument(help="Model file written by regard fit or regard.save.")]
     data: Annotated[str, typer.Argument(help="Table of queries: .csv, .tsv, .csv.gz, .parquet, or - for stdin.")]
-    top: Annotated[int, typer.Option(min=1, help="How many training rows to show for each query.")] = 5
-    out: Annotated[str, typer.Option(help="Where to write; - is standard output as CSV.")] = "-"
+    top: Annotated[int, typer.Option(min=1, help="Number of training rows to show for each query.")] = 5
+    out: Annotated[str, typer.Option(help="File to write; - is standard output, as CSV.")] = "-"
     force: Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")] = False
 
     def run(self) -> None:
         from regard.data import read_table, write_table
 
-        saved = loaded(self.model, self.data, self.out, force=self.force)
-        with working(f"Reading {self.data}") as now:
-            X = queries(saved, read_table(self.data))
-            now(f"Attending to {len(saved.model.key_):,} training rows, {len(X):,} queries")
+        saved = load_model(self.model, self.data, self.out, force=self.force)
+        with spinner(f"Reading {self.data}") as now:
+            X = query_rows(saved, read_table(self.data))
+            now(f"Computing weights of {len(saved.model.key_):,} training rows for {len(X):,} queries")
             attention = saved.model.attend(X, top=min(self.top, len(saved.model.key_)))
-        write_table(_long(saved, attention, self.out), self.out, force=self.force)
+        write_table(_long_table(saved, attention, self.out), self.out, force=self.force)
 
 
-def _long(saved: Saved, attention: Any, out: str) -> Table:
-    """One line per query and attended key; keys without any weight are left out."""
+def _long_table(saved: Saved, attention: Any, out: str) -> Table:
+    """One row per query and key; keys with weight 0 are omitted."""
     import numpy as np
 
     query, rank = np.nonzero(attention.weight)

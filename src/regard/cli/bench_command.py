@@ -1,4 +1,4 @@
-"""``regard bench``: how fast the engines are on this machine, beside numpy and whichever peers are installed."""
+"""``regard bench``: times the engines on this machine, beside numpy and other libraries that are installed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard import __version__
-from regard.cli.console import say, working
+from regard.cli.console import say, spinner
 
 if TYPE_CHECKING:
     from regard.racing.peers import Run
@@ -21,23 +21,27 @@ if TYPE_CHECKING:
 
 TOL = 1e-9
 SIZES = (1_000, 10_000, 100_000)
-# Features, and the bandwidth that leave-one-out finds for 20,000 rows; for other counts it goes by the usual power.
+# By the number of features: the bandwidth that leave-one-out finds for 20,000 rows; other counts scale it by the usual
+# power.
 WIDTHS = {1: 0.042, 3: 0.165}
-ROUNDS, SECONDS, REST, TRUTH_PAIRS = 3, 0.03, 0.02, 1 << 22
-# Engines for Gaussian scores, and the fewest queries to ask; None: all, as their work is not in proportion.
-ASKED = {"auto": None, "tiled": 256, "pruned": None, "spectral": None}
+ROUNDS = 3
+SECONDS = 0.03
+REST = 0.02
+TRUTH_PAIRS = 1 << 22
+# Engines to time, and the fewest queries for each; None for all, if time is not proportional to their number.
+ENGINES = {"auto": None, "tiled": 256, "pruned": None, "spectral": None}
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Time regard on this machine, beside numpy and other libraries that happen to be installed.
+    """Time regard on this machine, beside numpy and other libraries that are installed.
 
-    Averages values on [0, 5) in one and in three features, at bandwidths that suit them. Every line says how long
-    all queries take, how that compares with regard's own choice of engine, and the largest error beside direct
-    differences. Compilation is left out. Takes less than a minute.
+    Pools values at points in [0, 5) with one and with three features, at suitable bandwidths. Each line gives the time
+    for all queries, its ratio to that of regard's own choice of engine, and the largest error relative to direct
+    summation. Compilation is not counted. Takes less than a minute.
     """
 
-    out: Annotated[str | None, typer.Option(help="Also write the figures as JSON to this file.")] = None
+    out: Annotated[str | None, typer.Option(help="Also write the results to this file, as JSON.")] = None
     force: Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")] = False
 
     def run(self) -> None:
@@ -48,14 +52,16 @@ class Bench:
             check_output(self.out, self.force, ValueError)
         facts = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}, regard {__version__}"
         print(f"{facts}, {available_threads()} threads")
-        print("Gaussian averages, float64, as many queries as rows; medians; ≈ extended from fewer queries")
-        print(_line(["rows", "d", "who", "time", "of regard's", "error"]), flush=True)
+        print(
+            "Gaussian averages in float64, as many queries as rows; median times; ≈: extrapolated from fewer queries"
+        )
+        print(_line(["rows", "d", "method", "time", "vs regard", "error"]), flush=True)
         found: list[dict[str, Any]] = []
-        with working("Compiling") as now:
+        with spinner("Compiling") as now:
             for d, learned in WIDTHS.items():
                 for n in SIZES:
                     now(f"{n:,} rows, {d}-D")
-                    contestants = _raced(n, d, learned * (n / 20_000) ** (-1 / (d + 4)))
+                    contestants = _timed(n, d, learned * (n / 20_000) ** (-1 / (d + 4)))
                     ours = contestants[0].time
                     for one in contestants:
                         error = one.error if math.isfinite(one.error) else None
@@ -69,8 +75,8 @@ class Bench:
             say(f"wrote {self.out}")
 
 
-def _raced(n: int, d: int, h: float) -> list[Contestant]:
-    """Everybody who can take n rows of d features, timed; regard's own choice comes first."""
+def _timed(n: int, d: int, h: float) -> list[Contestant]:
+    """Times of all methods that can handle n rows of d features; regard's own choice comes first."""
     from regard.racing.race import entered, judge, race, rows
 
     given, w = rows(n, d), 1.0 / h
@@ -91,7 +97,7 @@ def _engines(given: RaceProblem, w: float) -> Iterator[tuple[str, Callable[[Any]
     score = Gaussian(w)
     plan = explain_plan(*given, score, tol=TOL)
     chosen = plan.steps[0].engine
-    for engine, least in ASKED.items():
+    for engine, least in ENGINES.items():
         if engine == chosen or refusal(engine, plan.sketch) is not None:
             continue
 

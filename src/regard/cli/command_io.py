@@ -1,4 +1,4 @@
-"""What the commands share on the way in and out: models, the columns they want, and cells safe to open."""
+"""Input and output that commands share: models, the columns they need, and tables safe to open in a spreadsheet."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.cli.console import on_terminal, visible, working
+from regard.cli.console import escaped, on_terminal, spinner
 
 if TYPE_CHECKING:
     from regard.data import Table
     from regard.store.models import Saved
 
-# What makes a spreadsheet run a cell: signs of a formula, as they are and in full width, and blanks it may skip.
+# A spreadsheet runs a cell that starts with one of these: signs of a formula, also in full width, and blanks it skips.
 FORMULA_STARTS = (*"=+-@＝＋－＠", "\t", "\r", "\n")
 
 
 class Language(StrEnum):
-    """What ``--lang`` may be."""
+    """The values of ``--lang``."""
 
     en = "en"
     zh = "zh"
 
 
 def check_distinct(out: str, *inputs: str) -> None:
-    """Refuse to write over what we read, even by force."""
+    """Raise ValueError if ``out`` is one of the input files, even with --force."""
     for given in inputs:
         if (
             out != "-"
@@ -35,11 +35,11 @@ def check_distinct(out: str, *inputs: str) -> None:
             and os.path.exists(given)
             and os.path.samefile(out, given)
         ):
-            raise ValueError(f"{out}: is also read from; choose another --out")
+            raise ValueError(f"{out}: is an input file too; choose another file to write to")
 
 
-def frame(table: Table, names: Sequence[str]) -> Any:
-    """Columns by name as a dataframe, so that the estimator sees and keeps their names; gaps stay gaps."""
+def as_dataframe(table: Table, names: Sequence[str]) -> Any:
+    """Columns of a table as a dataframe, so that the estimator stores their names; empty cells stay missing."""
     import polars
 
     cells = {name: table.cells(name) for name in names}
@@ -47,8 +47,8 @@ def frame(table: Table, names: Sequence[str]) -> Any:
     return polars.DataFrame({name: column.tolist() for name, column in cells.items()}, schema=kinds)
 
 
-def queries(saved: Saved, table: Table) -> Any:
-    """What the model wants of a table: its columns by name or, where it never saw names, all of them in order."""
+def query_rows(saved: Saved, table: Table) -> Any:
+    """The rows of a table as the model needs them: its columns by name or, if it was fitted without names, in order."""
     from regard.data import TableError
     from regard.data.table import listing
 
@@ -57,11 +57,11 @@ def queries(saved: Saved, table: Table) -> Any:
         missing = [name for name in names if name not in table.columns]
         if missing:
             raise TableError(
-                f"{table.source}: lacks {listing(missing)}, which the model needs; "
+                f"{table.source}: lacks {listing(missing)}, which the model was fitted with; "
                 f"its columns are {listing(table.names)}"
             )
         _check_kinds(saved.model, table)
-        return frame(table, [str(name) for name in names])
+        return as_dataframe(table, [str(name) for name in names])
     wanted = saved.model.n_features_in_
     if len(table.names) != wanted:
         raise TableError(
@@ -72,48 +72,52 @@ def queries(saved: Saved, table: Table) -> Any:
 
 
 def _check_kinds(model: Any, table: Table) -> None:
-    """Refuse numbers where the model knows text, and the other way round; a column that is empty is neither."""
+    """Raise TableError for numbers in a column that was text in fit, and vice versa; empty columns are accepted."""
     from regard.data import TableError
     from regard.data.columns import is_missing
 
     parts = model.coding_.parts if hasattr(model, "coding_") else ()
-    words = {part.names[0] for part in parts if part.levels and isinstance(part.levels[0], str)}
+    text_columns = {part.names[0] for part in parts if part.levels and isinstance(part.levels[0], str)}
     for name in map(str, model.feature_names_in_):
         cells = table.cells(name)
         if is_missing(cells).all():
             continue
-        if cells.dtype == object and name not in words:
-            raise TableError(f"{table.source}: column {name!r} is text, and the model knows it as numbers")
-        if cells.dtype != object and name in words:
-            raise TableError(f"{table.source}: column {name!r} holds numbers, and the model knows it as text")
+        if cells.dtype == object and name not in text_columns:
+            raise TableError(
+                f"{table.source}: column {name!r} contains text, but the model was fitted with numbers in it"
+            )
+        if cells.dtype != object and name in text_columns:
+            raise TableError(
+                f"{table.source}: column {name!r} contains numbers, but the model was fitted with text in it"
+            )
 
 
-def loaded(model: str, data: str, out: str, *, force: bool) -> Saved:
-    """A model for a table, read once it is sure that the answer can go to ``out``."""
+def load_model(model: str, data: str, out: str, *, force: bool) -> Saved:
+    """The saved model, after checking that ``out`` can be written to."""
     from regard.data.formats import check_table_output
     from regard.store.models import load_with_metadata
 
     check_table_output(out, force=force)
     check_distinct(out, model, data)
-    with working(f"Reading {model}"):
+    with spinner(f"Reading {model}"):
         return load_with_metadata(model)
 
 
 def target_names(saved: Saved, fallback: str) -> list[str]:
-    """One name per value column: the target's where the model knows it."""
+    """One name per value column: that of the target, if it was saved with the model."""
     name = str(saved.metadata.get("target", fallback))
     value = saved.model.value_
     return [name] if value.ndim == 1 else [f"{name}_{number + 1}" for number in range(value.shape[1])]
 
 
 def by_name(values: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Columns of values (n,) or (n, P) under their names."""
+    """Columns of values (n,) or (n, P) by name."""
     columns = values[:, None] if values.ndim == 1 else values
     return {name: columns[:, number] for number, name in enumerate(names)}
 
 
 def spreadsheet_safe(text: str) -> str:
-    """Text that no spreadsheet takes for a formula: one that starts as a formula may gets an apostrophe.
+    """Text that no spreadsheet runs as a formula: a leading apostrophe is added if it starts like one.
 
     >>> spreadsheet_safe("=1+1"), spreadsheet_safe("cat")
     ("'=1+1", 'cat')
@@ -122,28 +126,28 @@ def spreadsheet_safe(text: str) -> str:
 
 
 def safe_table(columns: dict[str, Any], out: str) -> Table:
-    """A table ready to be written to ``out``: texts and column names are made safe, numbers stay numbers.
+    """A table to write to ``out``, with texts and column names safe to open in a spreadsheet.
 
-    In a file or a pipe they are exact but for that; on a terminal their control characters are shown.
+    On a terminal their control characters are escaped as well; numbers are not changed.
     """
     import numpy as np
 
     from regard.data import Table
     from regard.data.table import text_array
 
-    def said(text: str) -> str:
-        return visible(spreadsheet_safe(text)) if out == "-" and on_terminal() else spreadsheet_safe(text)
+    def safe_text(text: str) -> str:
+        return escaped(spreadsheet_safe(text)) if out == "-" and on_terminal() else spreadsheet_safe(text)
 
     safe = {}
     for name, column in columns.items():
         array = np.asarray(column)
         texts = array.dtype.kind not in "iuf"
-        safe[said(name)] = text_array([said(str(cell)) for cell in array]) if texts else array
+        safe[safe_text(name)] = text_array([safe_text(str(cell)) for cell in array]) if texts else array
     return Table(tuple(safe), safe, "output")
 
 
-def size_in_words(path: str) -> str:
-    """A file's size for people."""
+def file_size(path: str) -> str:
+    """The size of a file in bytes, kB or MB."""
     size = Path(path).stat().st_size
     return (
         f"{size:,} bytes"

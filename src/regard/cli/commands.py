@@ -1,4 +1,4 @@
-"""The commands under one name, and the one place where outcomes become exit codes.
+"""The table of commands, and the one place where results and errors become exit codes.
 
 Each command is a module with a frozen dataclass. Typer reads its fields as arguments and options and its docstring as
 help, and makes one; ``__post_init__`` checks it, and ``run`` then calls ``.run()`` on it.
@@ -6,7 +6,9 @@ help, and makes one; ``__post_init__`` checks it, and ``run`` then calls ``.run(
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -27,7 +29,7 @@ from regard.cli.predict_command import Predict
 from regard.cli.tour_command import Tour
 
 EXIT_CODES = (
-    "Exit codes: 0 fine; 1 a bug in regard; 2 bad input or usage; 130 stopped by Ctrl-C; 141 the pipe we wrote to "
+    "Exit codes: 0 success; 1 a bug in regard; 2 invalid input or usage; 130 stopped by Ctrl-C; 141 the output pipe "
     "was closed."
 )
 
@@ -42,13 +44,16 @@ app = typer.Typer(
 for command in (Fit, Predict, Attend, Diagnose, Tour, Play, Bench):
     app.command(command.__name__.lower(), epilog=EXIT_CODES)(command)
 app.add_typer(translate.app, name="translate")
+# Help fits the terminal: only empty lines of a docstring separate paragraphs.
+for registered in (*app.registered_commands, *translate.app.registered_commands):
+    registered.help = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(registered.callback) or "")
 
-# Newer typers carry their own click, older ones import it; this is the base of all usage errors in either.
+# The base class of all usage errors: newer versions of typer contain click, older ones import it.
 _UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         print(f"regard {__version__}")
         raise typer.Exit
 
@@ -63,7 +68,7 @@ def _options(
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Parse, run, and return the exit code. Nothing but Ctrl-C gets past this function."""
+    """Parse, run, and return the exit code. Raises nothing but KeyboardInterrupt."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", UserWarning)
@@ -77,14 +82,14 @@ def run(arguments: Sequence[str]) -> int:
                 sys.stdout.flush()
             return 0
         except BrokenPipeError:
-            _forget_stdout()
+            _discard_stdout()
             return 141
         except ModuleNotFoundError as reason:
             if str(reason.name).startswith("regard"):
                 return _bug(reason)
-            say(f"regard: {reason.name} is missing; run pip install 'regard[cli]'")
+            say(f"regard: {reason.name} is not installed; run pip install 'regard[cli]'")
         except MemoryError:
-            say("regard: there is not enough memory for this")
+            say("regard: not enough memory")
         except (ValueError, OSError) as reason:
             say(f"regard: {reason}")
         except Exception as reason:
@@ -93,7 +98,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parsed(arguments: Sequence[str]) -> Any:
-    """The command's checked arguments, or an exit code where typer has answered already (help, version)."""
+    """The command with its checked arguments, or an exit code if typer has already printed help or the version."""
     try:
         found = typer.main.get_command(app).main(
             args=list(arguments) or ["--help"], prog_name="regard", standalone_mode=False
@@ -116,7 +121,7 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     say(f"regard: warning: {message}")
 
 
-def _forget_stdout() -> None:
-    """Let what is still in the buffer go nowhere, or Python would complain about it at exit."""
+def _discard_stdout() -> None:
+    """Discard what is still in the buffer, or Python would report an error at exit."""
     with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""What the command says to people: on standard error, or on a terminal; what came from files moves no cursor there."""
+"""Printing to standard error and standard output; control characters in data never reach a terminal."""
 
 from __future__ import annotations
 
@@ -10,49 +10,49 @@ from typing import Any
 
 
 def say(text: str) -> None:
-    """One line on standard error; control characters that came with the data are shown, not obeyed."""
-    print(clean(text), file=sys.stderr)
+    """Print one line to standard error, with control characters escaped."""
+    print(one_line(text), file=sys.stderr)
 
 
-def clean(text: str) -> str:
-    r"""Text that stays on its line and moves no cursor.
+def one_line(text: str) -> str:
+    r"""Text on one line, with control characters escaped.
 
-    >>> clean("a\nb\x1b[2J")
+    >>> one_line("a\nb\x1b[2J")
     'a b\\x1b[2J'
     """
-    return visible(" ".join(text.split("\n")))
+    return escaped(" ".join(text.split("\n")))
 
 
-def visible(text: str) -> str:
-    r"""Text whose control characters are shown, not obeyed.
+def escaped(text: str) -> str:
+    r"""Text with its control characters escaped.
 
-    >>> visible("a\nb\x1b[2J")
+    >>> escaped("a\nb\x1b[2J")
     'a\\nb\\x1b[2J'
     """
-    return "".join(mark if mark.isprintable() else repr(mark)[1:-1] for mark in text)
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 def on_terminal() -> bool:
-    """Whether standard output is read by a person."""
+    """Whether standard output is a terminal."""
     return sys.stdout is not None and sys.stdout.isatty()
 
 
-def tell(text: str) -> None:
-    """Lines on standard output: exactly these, or on a terminal with their control characters shown."""
-    print("\n".join(map(visible, text.split("\n"))) if on_terminal() else text)
+def write_output(text: str) -> None:
+    """Print lines to standard output, on a terminal with control characters escaped."""
+    print("\n".join(map(escaped, text.split("\n"))) if on_terminal() else text)
 
 
-def tell_json(value: Any, **options: Any) -> None:
-    """A value as JSON on standard output; on a terminal control characters are escaped as JSON has it."""
+def write_json(value: Any, **options: Any) -> None:
+    """Print a value as JSON to standard output, on a terminal with control characters escaped as in JSON."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, **options)
     if on_terminal():
-        text = "".join(mark if mark.isprintable() or mark == "\n" else json.dumps(mark)[1:-1] for mark in text)
+        text = "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
     print(text)
 
 
 @contextmanager
-def working(what: str) -> Iterator[Callable[[str], None]]:
-    """A spinner while the block runs, on a terminal only; what it yields changes the text beside it."""
+def spinner(what: str) -> Iterator[Callable[[str], None]]:
+    """Show a spinner while the block runs, on a terminal only; it yields a function that changes the text beside it."""
     from rich.console import Console
     from rich.text import Text
 
@@ -60,5 +60,5 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
     if not console.is_terminal:
         yield lambda _: None
         return
-    with console.status(Text(clean(what))) as status:
-        yield lambda changed: status.update(Text(clean(changed)))
+    with console.status(Text(one_line(what))) as status:
+        yield lambda changed: status.update(Text(one_line(changed)))

@@ -1,4 +1,4 @@
-"""``regard fit`` of what is too large for one table: folders of Parquet files, and clusters of dask."""
+"""``regard fit`` with dask: folders of Parquet files, and dask clusters."""
 
 from __future__ import annotations
 
@@ -7,37 +7,38 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.cli.console import say, working
-from regard.cli.progress_bars import learning
+from regard.cli.console import say, spinner
+from regard.cli.progress_bars import fitting_bar
 
 if TYPE_CHECKING:
     from regard.cli.fit_command import Fit
 
-# Seconds that a scheduler has to answer.
-PATIENCE = 10
+SCHEDULER_TIMEOUT_SECONDS = 10
 
 
-def goes_elsewhere(fit: Fit) -> bool:
-    """Whether a fit is for dask: a scheduler was named, or the table is a folder of Parquet files."""
+def needs_dask(fit: Fit) -> bool:
+    """Whether a fit needs dask: a scheduler is given, or the table is a folder of Parquet files."""
     return fit.scheduler is not None or (Path(fit.data).is_dir() and any(Path(fit.data).glob("*.parquet")))
 
 
-def fit_elsewhere(fit: Fit) -> None:
-    """Learn where the scheduler's workers are, or in this process, and save the model here."""
+def fit_with_dask(fit: Fit) -> None:
+    """Fit on the scheduler's workers, or in this process, and save the model here."""
     from regard.store.models import save
 
     if fit.report is not None:
-        raise ValueError("--report describes a table in memory; leave it out for a folder or a cluster")
+        raise ValueError(
+            "--report needs a table in memory; it cannot be combined with --scheduler or a folder of Parquet files"
+        )
     with _client(fit.scheduler) as where:
-        with working(f"Looking at {fit.data}"):
+        with spinner(f"Reading the schema of {fit.data}"):
             table = _table(fit.data)
             names = _features(fit, table)
             classes = not _is_number(table[fit.target].dtype)
             weight = None if fit.sample_weight is None else table[fit.sample_weight]
             model = fit.estimator(classes, gaps=False)
-        with learning(model, f"Learning {where}"):
+        with fitting_bar(model, f"Learning {where}"):
             model.fit(table[list(names)], table[fit.target], sample_weight=weight)
-        with working(f"Bringing the rows here and saving {fit.out}"):
+        with spinner(f"Collecting the rows and saving {fit.out}"):
             from regard.cluster.cluster_fit import with_rows_in_memory
 
             model = with_rows_in_memory(model)
@@ -47,26 +48,28 @@ def fit_elsewhere(fit: Fit) -> None:
 
 @contextmanager
 def _client(scheduler: str | None) -> Iterator[str]:
-    """A client of the scheduler, or none; says where the work is done."""
+    """Connect to the scheduler, if there is one; yields where the work is done."""
     from regard.engines.tasks import ClusterError, require_dask
 
     require_dask()
     if scheduler is None:
-        yield "here"
+        yield "in this process"
         return
     from distributed import Client
 
     try:
-        client = Client(scheduler, timeout=PATIENCE)
+        client = Client(scheduler, timeout=SCHEDULER_TIMEOUT_SECONDS)
     except (OSError, ValueError, TimeoutError) as reason:
-        raise ClusterError(f"no scheduler answers at {scheduler}: {str(reason).splitlines()[0]}") from None
+        raise ClusterError(
+            f"cannot connect to the dask scheduler at {scheduler}: {str(reason).splitlines()[0]}"
+        ) from None
     with client:
         count = len(client.ncores())
         yield f"on {count} worker" + "s" * (count != 1)
 
 
 def _table(data: str) -> Any:
-    """A lazy dataframe of a Parquet file or a folder of them; what is no Parquet is refused."""
+    """A lazy dataframe of a Parquet file or a folder of them; raises TableError for other files."""
     import dask.dataframe as dd
     from pyarrow.parquet import read_schema
 
@@ -74,10 +77,14 @@ def _table(data: str) -> Any:
 
     path = Path(data)
     if data == "-" or not path.exists():
-        raise TableError(f"{data}: a cluster reads Parquet, a file or a folder of files; there is none of this name")
+        raise TableError(
+            f"{data}: no such file or folder; with --scheduler the table must be a Parquet file or a folder of them"
+        )
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not files or any(file.suffix != ".parquet" for file in files):
-        raise TableError(f"{data}: a cluster reads Parquet, a file or a folder of files whose names end in .parquet")
+        raise TableError(
+            f"{data}: with --scheduler the table must be a file, or a folder of files, whose names end in .parquet"
+        )
     for file in files:
         try:
             read_schema(file)
@@ -101,7 +108,7 @@ def _features(fit: Fit, table: Any) -> tuple[str, ...]:
     numbers = tuple(name for name in others if _is_number(table[name].dtype))
     for name in others:
         if name not in numbers:
-            say(f"left out {name!r}: {table[name].dtype}; of a folder or on a cluster only numbers are learned from")
+            say(f"left out {name!r} ({table[name].dtype}): with dask only columns of numbers can be features")
     if not numbers:
         raise TableError(f"{fit.data}: has no column of numbers left to learn from besides the target {fit.target!r}")
     return numbers

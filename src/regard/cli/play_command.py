@@ -14,12 +14,13 @@ from regard.cli.console import say
 class Play:
     """Open the playground: drag points and the bandwidth, and see what attention does.
 
-    A page on this machine only, behind an address that opens it once, in one browser; opened again elsewhere, a new one
-    is printed. It draws curve, attention and left-out error as you drag, learns w by leave-one-out while you watch,
-    fits a CSV of your own, and shows where a decoder looks when it translates a date. Nothing leaves the machine.
+    Serves a page on this machine only, at an address that opens it once, in one browser; if it is opened again
+    elsewhere, a new address is printed. The page draws the curve, the attention weights and the leave-one-out error as
+    you drag, learns w by leave-one-out step by step, fits a CSV of your own, and shows the attention of a decoder that
+    translates dates. No data leave the machine.
     """
 
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0 is a free one.")] = 0
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0 chooses a free one.")] = 0
     browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True
 
     def run(self) -> None:
@@ -33,7 +34,7 @@ class Play:
 
         def announce(url: str) -> None:
             print(url, flush=True)
-            say("open this address in a browser on this machine; Ctrl-C ends it")
+            say("open this address in a browser on this machine; press Ctrl-C to stop")
 
         serve(self.port, browser=self.browser, announce=announce)
-        say("the playground is closed")
+        say("playground closed")

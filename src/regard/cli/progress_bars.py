@@ -1,4 +1,4 @@
-"""A bar while a model learns, through scikit-learn's callbacks, or while a table is read; on a terminal only."""
+"""Progress bars on a terminal, for fitting (through scikit-learn's callbacks) and for reading a table."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from regard.cli.console import clean, working
+from regard.cli.console import one_line, spinner
 
-Update = Callable[..., None]  # with visible, total, completed and told, the text beside the bar
+Update = Callable[..., None]  # with visible, total, completed and status, the text beside the bar
 
 
-class Watcher:
-    """A ``sklearn.callback.FitCallback`` that shows the criterion of every evaluation, and the least so far."""
+class SearchProgress:
+    """A ``sklearn.callback.FitCallback`` that shows the criterion of every evaluation, and the smallest so far."""
 
     def __init__(self, update: Update) -> None:
         self._update = update
@@ -27,41 +27,41 @@ class Watcher:
         self._update(visible=True)
 
     def teardown(self, estimator: Any, context: Any) -> None:
-        """The bar closes with its block, also where learning failed."""
+        """Nothing to do: the bar closes with its block, also after an error."""
 
-    def on_fit_task_begin(self, estimator: Any, context: Any, **told: Any) -> None:
-        """Evaluations are too short to announce."""
+    def on_fit_task_begin(self, estimator: Any, context: Any, **kwargs: Any) -> None:
+        """Nothing to do: evaluations are too short to report their start."""
 
-    def on_fit_task_end(self, estimator: Any, context: Any, *, metadata: Any = None, **told: Any) -> bool:  # noqa: ARG002
+    def on_fit_task_end(self, estimator: Any, context: Any, *, metadata: Any = None, **kwargs: Any) -> bool:  # noqa: ARG002
         if metadata and "criterion" in metadata:
             value = float(metadata["criterion"])
             self._count += 1
             self._least = min(self._least, value)
-            told_now = f"error {value:.3g}, least {self._least:.3g}"
+            status = f"error {value:.3g}, least {self._least:.3g}"
             done = metadata.get("done")
             if done:
-                # Searches end early more often than not: this is the longest it should take.
+                # An upper bound: most searches end early.
                 left = (monotonic() - self._began) * (1.0 - done) / done
-                told_now += f", < {time_left(left)}"
-            self._update(total=1.0 if done else None, completed=done or self._count, told=told_now)
+                status += f", < {time_left(left)}"
+            self._update(total=1.0 if done else None, completed=done or self._count, status=status)
         return False
 
 
 def time_left(seconds: float) -> str:
-    """Seconds or minutes, for people."""
+    """A duration in seconds or minutes, as text."""
     return f"{seconds:.0f} s" if seconds < 100.0 else f"{seconds / 60.0:.0f} min"
 
 
 @contextmanager
-def learning(model: Any, what: str) -> Iterator[None]:
-    """A bar while ``model.fit`` runs in the block; Ctrl-C is the model's to catch."""
-    # An older scikit-learn has no callbacks; then a spinner turns.
-    with bar(what, quiet=not hasattr(model, "set_callbacks"), visible=False) as update:
+def fitting_bar(model: Any, what: str) -> Iterator[None]:
+    """Show a bar while ``model.fit`` runs in the block; the model handles Ctrl-C itself."""
+    # Older versions of scikit-learn have no callbacks: a spinner is shown instead.
+    with progress_bar(what, quiet=not hasattr(model, "set_callbacks"), visible=False) as update:
         if update is None:
-            with working(what):
+            with spinner(what):
                 yield
             return
-        model.set_callbacks(Watcher(update))
+        model.set_callbacks(SearchProgress(update))
         try:
             yield
         finally:
@@ -69,22 +69,22 @@ def learning(model: Any, what: str) -> Iterator[None]:
 
 
 @contextmanager
-def walking(what: str, *, quiet: bool = False) -> Iterator[Callable[[float | None, int], None]]:
-    """A bar while a table is read; call it with the share of the table done, None if not known, and the rows."""
-    with bar(what, quiet=quiet) as update:
+def reading_bar(what: str, *, quiet: bool = False) -> Iterator[Callable[[float | None, int], None]]:
+    """Show a bar while a table is read; yields a function of the fraction done (None if unknown) and the rows read."""
+    with progress_bar(what, quiet=quiet) as update:
 
-        def walk(share: float | None, rows: int) -> None:
+        def advance(fraction: float | None, rows: int) -> None:
             if update is not None:
-                update(total=None if share is None else 1.0, completed=share or 0.0, told=f"{rows:,} rows")
+                update(total=None if fraction is None else 1.0, completed=fraction or 0.0, status=f"{rows:,} rows")
 
-        yield walk
+        yield advance
 
 
 @contextmanager
-def bar(what: str, *, quiet: bool = False, visible: bool = True) -> Iterator[Update | None]:
-    """A bar with a text beside it, which goes when the block ends; None if ``quiet`` or not on a terminal.
+def progress_bar(what: str, *, quiet: bool = False, visible: bool = True) -> Iterator[Update | None]:
+    """Show a bar with a text beside it until the block ends; yields None if ``quiet`` or not on a terminal.
 
-    ``visible=False`` draws nothing before ``update(visible=True)``: a model may have nothing to search for.
+    With ``visible=False`` nothing is drawn before ``update(visible=True)``: a model may have nothing to search.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -97,7 +97,7 @@ def bar(what: str, *, quiet: bool = False, visible: bool = True) -> Iterator[Upd
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=10),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[told]}", markup=False),
+        TextColumn("{task.fields[status]}", markup=False),
     )
     with Progress(*columns, console=console, transient=True) as shown:
-        yield partial(shown.update, shown.add_task(clean(what), total=None, visible=visible, told=""))
+        yield partial(shown.update, shown.add_task(one_line(what), total=None, visible=visible, status=""))

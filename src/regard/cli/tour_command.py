@@ -1,4 +1,4 @@
-"""``regard tour``: the notes' story, written into a folder, with its table on the terminal."""
+"""``regard tour``: writes the tour into a folder and prints its summary table."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from typing import Annotated, Any
 import typer
 
 from regard.cli.command_io import Language
-from regard.cli.console import say, working
+from regard.cli.console import say, spinner
 
 
 @dataclass(frozen=True)
 class Tour:
-    """Walk from average pooling to attention on the study notes' data.
+    """Write a guided tour from average pooling to learned attention, on the study notes' data.
 
-    Writes figures (PNG and SVG) and one self-contained page, index.html, and prints what each station found.
+    Writes figures (PNG and SVG) and one self-contained page, index.html, and prints a table of questions and answers.
+    Takes about a minute and a half.
     """
 
     out: Annotated[Path, typer.Option(help="Folder for the page and the figures.")] = Path("tour")
@@ -28,12 +29,12 @@ class Tour:
 
     def run(self) -> None:
         _check_folder(self.out, self.force)
-        with working("Walking the tour") as now:
+        with spinner("Preparing the tour") as now:
             from regard import tour
 
             part = self.out.parent / f".regard-{secrets.token_hex(8)}.part"
             try:
-                told = tour.run(
+                result = tour.run(
                     part,
                     lang=self.lang.value,
                     seed=0,
@@ -42,15 +43,15 @@ class Tour:
                 _move(part, self.out)
             finally:
                 shutil.rmtree(part, ignore_errors=True)
-        _print_table(told)
-        say(f"wrote {self.out / told.page.name}")
+        _print_table(result)
+        say(f"wrote {self.out / result.page.name}")
 
 
 def _check_folder(out: Path, force: bool) -> None:
     if out.is_symlink() and not force:
         raise ValueError(f"{out}: is a symbolic link; it is followed only with --force")
     if out.exists() and not out.is_dir():
-        raise ValueError(f"{out}: is a file, and the tour needs a folder")
+        raise ValueError(f"{out}: is a file; --out must be a folder")
     if not out.exists() and not out.parent.is_dir():
         raise ValueError(f"{out}: there is no folder {out.parent}")
     if out.is_dir() and any(out.iterdir()) and not force:
@@ -58,7 +59,7 @@ def _check_folder(out: Path, force: bool) -> None:
 
 
 def _move(part: Path, out: Path) -> None:
-    """Put finished files in their places, each at once; other files in the folder stay."""
+    """Move the finished files into ``out``, replacing each atomically; other files there stay."""
     out.mkdir(exist_ok=True)
     for found in sorted(part.rglob("*")):
         place = out / found.relative_to(part)
@@ -68,15 +69,15 @@ def _move(part: Path, out: Path) -> None:
             os.replace(found, place)
 
 
-def _print_table(told: Any) -> None:
+def _print_table(result: Any) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(show_lines=True, expand=True)
-    for name, ratio in zip(told.columns, (4, 5, 8), strict=True):
-        # Chinese has no spaces to break at: long cells fold instead of losing their end.
+    for name, ratio in zip(result.columns, (4, 5, 8), strict=True):
+        # Chinese has no spaces to break at: long cells are folded, not truncated.
         table.add_column(name, ratio=ratio, overflow="fold")
-    for row in told.rows:
+    for row in result.rows:
         table.add_row(*(Text(cell) for cell in row))
     Console().print(table)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.console import tell, tell_json, working
+from regard.cli.console import spinner, write_json, write_output
 from regard.cli.translate.inputs import Data, Device, Model, Target, opened, pairs
 
 
@@ -35,7 +35,7 @@ class Align:
     def run(self) -> None:
         from regard.seq2seq.alignment import as_text, links, pharaoh
 
-        with working(f"Opening {self.model}") as now:
+        with spinner(f"Opening {self.model}") as now:
             translator = opened(self.model, self.device)
             given = pairs(self.data, self.target)
             now(f"Aligning {len(given):,} pairs")
@@ -43,13 +43,13 @@ class Align:
         for one in found:
             if self.form is Form.pharaoh:
                 # The end is not a token of the target text.
-                tell(pharaoh(links(one.weights[: len(one.tokens) - 1])))
+                write_output(pharaoh(links(one.weights[: len(one.tokens) - 1])))
             elif self.form is Form.text:
-                tell(as_text(one) + "\n")
+                write_output(as_text(one) + "\n")
             else:
                 told = {
                     "source": one.source_tokens,
                     "target": one.tokens,
                     "weights": [[round(float(weight), 4) for weight in row] for row in one.weights],
                 }
-                tell_json(told)
+                write_json(told)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli.console import tell, tell_json, working
+from regard.cli.console import spinner, write_json, write_output
 from regard.cli.translate.inputs import Beam, Data, Device, Model, Target, opened, pairs
 
 
@@ -29,7 +29,7 @@ class Evaluate:
     def run(self) -> None:
         from regard.seq2seq.measures import quality
 
-        with working(f"Opening {self.model}") as now:
+        with spinner(f"Opening {self.model}") as now:
             translator = opened(self.model, self.device)
             held_out = pairs(self.data, self.target)
             now(f"Translating {len(held_out):,} texts")
@@ -39,7 +39,7 @@ class Evaluate:
             told: dict[str, Any] = quality([one.text for one in found], wanted)._asdict()
         told["beam"], told["lower"] = self.beam, lower
         if self.as_json:
-            tell_json(told)
+            write_json(told)
             return
         rows = {
             "pairs": f"{told['pairs']:,}",
@@ -48,4 +48,4 @@ class Evaluate:
             "chrF": f"{told['chrf']:.2f}",
         }
         for name, value in rows.items():
-            tell(f"{name:6} {value}")
+            write_output(f"{name:6} {value}")

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.console import tell, working
+from regard.cli.console import spinner, write_output
 from regard.cli.translate.inputs import Beam, Device, Model, opened
 
 # Lines that are translated together.
@@ -33,14 +33,14 @@ class Run:
     device: Device = "cpu"
 
     def run(self) -> None:
-        with working(f"Opening {self.model}"):
+        with spinner(f"Opening {self.model}"):
             translator = opened(self.model, self.device)
         for lines in self._lines():
             found = translator.translate(
                 lines, beam=self.beam, normalise=self.normalise, copy_unknown=self.copy_unknown
             )
             for one in found:
-                tell(one.text)
+                write_output(one.text)
             sys.stdout.flush()
 
     def _lines(self) -> Iterator[list[str]]:

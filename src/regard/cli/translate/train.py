@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.command_io import size_in_words
-from regard.cli.console import say, working
-from regard.cli.progress_bars import Update, bar, time_left
+from regard.cli.command_io import file_size
+from regard.cli.console import say, spinner
+from regard.cli.progress_bars import Update, progress_bar, time_left
 from regard.cli.translate.inputs import Data, Device, Target, check_device, pairs
 
 if TYPE_CHECKING:
@@ -93,9 +93,9 @@ class Train:
         ]
         check_device(self.device)
         folder = self._folder()
-        with working(f"Reading {self.data}"):
+        with spinner(f"Reading {self.data}"):
             train, valid = self._pairs()
-        with bar(f"Learning from {len(train):,} pairs") as update:
+        with progress_bar(f"Learning from {len(train):,} pairs") as update:
             learned = learn(
                 train,
                 valid,
@@ -111,7 +111,7 @@ class Train:
             say(f"stopped after {learned.outcome.steps:,} steps; go on with the same command and --resume")
             raise KeyboardInterrupt
         self._tell(learned)
-        say(f"saved {folder / MODEL} ({size_in_words(str(folder / MODEL))})")
+        say(f"saved {folder / MODEL} ({file_size(str(folder / MODEL))})")
 
     def _folder(self) -> Path:
         """The folder to write to: a new one, or that of the training that is resumed."""
@@ -157,8 +157,8 @@ def _show(update: Update, losses: list[float], at: Progress) -> None:
 
     losses.append(at.loss)
     held_out = "" if math.isnan(at.validation) else f", held out {at.validation:.3g}"
-    told = (
+    status = (
         f"epoch {at.epoch}/{at.epochs}  {sparkline(losses)}  loss {at.loss:.3g}{held_out}, "
         f"{at.tokens_per_second:,.0f} tokens/s, {time_left(at.seconds_left)} left"
     )
-    update(total=at.steps, completed=at.step, told=told)
+    update(total=at.steps, completed=at.step, status=status)
