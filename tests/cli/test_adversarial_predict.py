@@ -78,7 +78,10 @@ def test_64_65_columns_and_marks(xy: Path, capfd) -> None:
     Path("other.csv").write_text("a,b\n1,2\n")
     for command in ASKED.values():
         refused_with(
-            capfd, r"other\.csv: lacks 'x', which the model was fitted with; its columns are 'a', 'b'", *command, "other.csv"
+            capfd,
+            r"other\.csv: lacks 'x', which the model was fitted with; its columns are 'a', 'b'",
+            *command,
+            "other.csv",
         )
     Path("marked.csv").write_bytes(b"\xef\xbb\xbfx\n3\n")
     Path("plain.csv").write_bytes(b"x\n3\n")

@@ -208,7 +208,9 @@ def test_fits_that_are_refused(arguments: list[str], words: str, here: Path, cap
 
 
 def test_a_model_cannot_go_to_stdout(here: Path, capfd) -> None:
-    assert "a model cannot be written to standard output" in refused(capfd, "fit", "houses.csv", "--target", "price", "--out", "-")
+    assert "a model cannot be written to standard output" in refused(
+        capfd, "fit", "houses.csv", "--target", "price", "--out", "-"
+    )
 
 
 def test_text_is_learned_from_as_it_is(here: Path, capfd) -> None:

@@ -52,9 +52,7 @@ class Bench:
             check_output(self.out, self.force, ValueError)
         facts = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}, regard {__version__}"
         print(f"{facts}, {available_threads()} threads")
-        print(
-            "Gaussian averages in float64, as many queries as rows; median times; ≈: extrapolated from fewer queries"
-        )
+        print("Gaussian averages in float64, as many queries as rows; median times; ≈: extrapolated from fewer queries")
         print(_line(["rows", "d", "method", "time", "vs regard", "error"]), flush=True)
         found: list[dict[str, Any]] = []
         with spinner("Compiling") as now:

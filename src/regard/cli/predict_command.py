@@ -128,9 +128,7 @@ def _prepare_intervals(model: Any, coverage: float) -> None:
     shown, counts = model._residuals().shown(model.sample_weight_)
     if conformal_bound(abs(shown), counts, coverage)[0] == float("inf"):
         need = math.ceil(coverage / (1.0 - coverage) - 1e-9)
-        say(
-            f"--interval {coverage:g} needs at least {need:,} training rows; with fewer the intervals are infinite"
-        )
+        say(f"--interval {coverage:g} needs at least {need:,} training rows; with fewer the intervals are infinite")
 
 
 def _interval_columns(model: Any, X: Any, names: list[str], coverage: float) -> dict[str, Any]:
