@@ -100,14 +100,14 @@ def refused() -> dict[str, tuple[Any, str]]:
         ),
         "gaps": (
             regard.NadarayaWatsonRegressor(bandwidth=1.0, missing="ignore").fit(gappy, NUMBERS),
-            "missing='ignore' .* missing='refuse'",
+            "missing='ignore'.* missing='refuse'",
         ),
         "raise": (regard.NadarayaWatsonRegressor(**epanechnikov, empty="raise").fit(X, NUMBERS), "empty='raise'"),
         "nan classes": (regard.NadarayaWatsonClassifier(**epanechnikov, empty="nan").fit(X, LABELS), "empty='nan'"),
         "adaptive": (regard.NadarayaWatsonRegressor(bandwidth="adaptive").fit(X, NUMBERS), "bandwidth='adaptive'"),
         "module": (
             regard.AttentionRegressor(embed=torch.nn.Linear(3, 2), max_iter=1).fit(X, NUMBERS),
-            "embed is a module of your own",
+            "an embed that is a module",
         ),
         "not fitted": (regard.KernelRegressor(), "not fitted"),
         "a class of one's own": (Mine().fit(X, NUMBERS), "got .*Mine"),
@@ -131,7 +131,7 @@ def test_places(path: Path, monkeypatch: Any) -> None:
         export_onnx(model, path)
     with pytest.raises(ExportError, match="there is no folder"):
         export_onnx(model, path.parent / "absent" / "model.onnx")
-    monkeypatch.setattr(regard.store.onnx, "LARGEST", 1000)
+    monkeypatch.setattr(regard.store.onnx, "MAX_FILE_BYTES", 1000)
     with pytest.raises(ExportError, match="an ONNX file at most 2 GiB"):
         export_onnx(regard.NearestKeyRegressor().fit(X, NUMBERS), path, force=True)
     assert path.read_text() == "precious"

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import regard
-from regard.store import layout
+from regard.store import model_schema
 from regard.store.models import StoreError, load, save
 from support.adversaries import FRAME, LABELS, Q, X, Y
 from support.forgery import forged
@@ -173,7 +173,7 @@ def test_a_model_that_does_not_fit_itself_is_not_saved(path: Path) -> None:
 
 def test_every_array_is_in_the_table(folder: Path) -> None:
     """Only modules of one's own hold arrays of which nothing is known but how they were."""
-    assert {name for name in regard.estimators.__all__ if name != "Attention"} == set(layout.KINDS)
+    assert {name for name in regard.estimators.__all__ if name != "Attention"} == set(model_schema.KINDS)
     for case in MODELS:
         with zipfile.ZipFile(io.BytesIO(saved(case, folder))) as archive:
             sizes = json.loads(archive.read("model.json"))["sizes"]

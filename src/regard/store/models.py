@@ -1,7 +1,7 @@
 """Save and load: one versioned, checksummed file per model (``data.sealed``), and nothing in it is ever executed.
 
 Parameters are those of ``get_params``; fitted attributes are the public ones that end in ``_``. Loading makes a fresh
-estimator of a listed kind and sets them, once ``store.layout`` has found that they fit each other.
+estimator of a listed kind and sets them, once ``store.model_schema`` has checked that they are consistent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from regard.core.arrays import Array, is_chunked
 from regard.data.files import PathLike
 from regard.data.packing import Packer, Unpacker
 from regard.data.sealed import Kind, Sealed, read_sealed, write_sealed
-from regard.store.layout import KINDS, check_classes, sizes_of
+from regard.store.model_schema import KINDS, check_classes, kind_of, sizes_of
 
 # Tuples with named fields that a fitted attribute may be: name in files → class.
 RECORDS = {
@@ -106,9 +106,7 @@ def load_with_metadata(path: PathLike, *, embed: Any = None, mapped: bool = Fals
 
 
 def _describe(model: Any, metadata: Mapping[str, Any], *, single: bool) -> tuple[dict[str, Any], dict[str, Array]]:
-    kind = type(model).__name__
-    if kind not in KINDS or type(model) is not _resolve(kind):
-        raise StoreError(f"model must be one of {', '.join(KINDS)} of regard, got {type(model).__qualname__}")
+    kind = kind_of(model, StoreError)
     model._check_file()
     if is_chunked(vars(model).get("key_")):
         from regard.cluster.cluster_fit import with_rows_in_memory
@@ -161,7 +159,7 @@ def _made(sealed: Sealed, path: PathLike, embed: Any, *, mapped: bool) -> Saved:
         parameters, fitted = unpack.named(description["parameters"]), unpack.named(description["fitted"])
         metadata = unpack.unpack(description["metadata"])
         shelves = fitted.get(_SHELVES)
-        model = _resolve(description["kind"])(**parameters)
+        model = getattr(import_module("regard"), description["kind"])(**parameters)
         for name, value in fitted.items():
             if not (name.isidentifier() and name.endswith("_") and name[0] != "_"):
                 raise ValueError(f"{name!r} is no name of a fitted attribute")
@@ -188,7 +186,3 @@ def _made(sealed: Sealed, path: PathLike, embed: Any, *, mapped: bool) -> Saved:
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as reason:
         raise StoreError(f"{path}: {reason}") from None
     return Saved(model, metadata, str(description["regard"]))
-
-
-def _resolve(kind: str) -> Any:
-    return getattr(import_module("regard"), kind)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -149,6 +150,14 @@ OPTIONAL = ("sample_weight_", "shelves_.sample_weight", "history_.validation")
 EMPTIED = ("search_.", "history_.")
 
 Sizes = dict[str, Any]
+
+
+def kind_of(model: Any, error: type[ValueError]) -> str:
+    """The name of the estimator's class, which must be one of ``KINDS`` itself; raises ``error`` otherwise."""
+    kind = type(model).__name__
+    if kind not in KINDS or type(model) is not getattr(import_module("regard"), kind):
+        raise error(f"model must be one of {', '.join(KINDS)} of regard, got {type(model).__qualname__}")
+    return kind
 
 
 def sizes_of(
