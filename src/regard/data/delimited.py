@@ -41,24 +41,6 @@ _OTHER_MARKS = {
 }
 
 
-class Capped(io.RawIOBase):
-    """A stream that refuses to give more than ``cap`` bytes."""
-
-    def __init__(self, stream: BinaryIO, cap: int, source: str, *, packed: bool = False) -> None:
-        self._stream, self._left, self._refusal = stream, cap, too_large(source, cap, packed=packed)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        # One read at a time: a loop inside the stream would not notice Ctrl-C while it waits for more.
-        count = int(self._stream.readinto1(buffer))  # type: ignore[attr-defined]
-        self._left -= count
-        if self._left < 0:
-            raise self._refusal
-        return count
-
-
 def too_large(source: str, cap: int, *, packed: bool = False) -> TableError:
     """The error; ``packed``: it is the most we read of a compressed file, and a plain one may be larger."""
     advice = " of so small a file; as plain CSV it may be larger" if packed else ""
@@ -129,10 +111,11 @@ def _table(rows: Iterator[list[str]], names: list[str], source: str, cap: int, f
 
 def lines_of(stream: BinaryIO, source: str, cap: int, *, packed: bool = False) -> Iterator[str]:
     """Decoded lines, ends included; anything that is not clean UTF-8 text, or more than ``cap`` bytes, is refused."""
-    number = 0
-    buffered = io.BufferedReader(Capped(stream, cap, source, packed=packed), 1 << 20)
-    while raw := buffered.readline(MAX_LINE + 1):
-        number += 1
+    number = size = 0
+    while raw := stream.readline(MAX_LINE + 1):
+        number, size = number + 1, size + len(raw)
+        if size > cap:
+            raise too_large(source, cap, packed=packed)
         if number == 1:
             for mark, name in _OTHER_MARKS.items():
                 if raw.startswith(mark):
