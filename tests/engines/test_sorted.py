@@ -331,7 +331,7 @@ def test_what_it_takes():
         "from key to key": build(key, key, key, Tricube(), exclude=(np.arange(4), np.zeros(4, int))),
         "from query to query": build(key * 0.0, key, key, Tricube(), exclude=(np.zeros(4, int), np.arange(4))),
         "a key elsewhere": build(key, key, key, Tricube(), exclude=(np.arange(4)[::-1], np.arange(4))),
-        "sample weights within": build(key, key, key, Tricube(), sample_weight=[1.0, 1e-200, 1.0, 1.0]),
+        "sample weights above": build(key, key, key, Tricube(), sample_weight=[1.0, 1e-200, 1.0, 1.0]),
     }
     for message, problem in refused.items():
         assert message in refusal("sorted", problem.sketch())

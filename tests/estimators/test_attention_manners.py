@@ -66,7 +66,9 @@ def test_embed_is_refused_where_there_is_none(tmp_path):
     regard.save(NadarayaWatsonRegressor(bandwidth=1.0).fit(X, Y), tmp_path / "other")
     with pytest.raises(StoreError, match="this one has embed=None"):
         regard.load(tmp_path / "plain", embed=Doubled())
-    with pytest.raises(StoreError, match="embed is for an AttentionRegressor, and this is a NadarayaWatsonRegressor"):
+    with pytest.raises(
+        StoreError, match="embed is only for AttentionRegressor, but this file holds a NadarayaWatsonRegressor"
+    ):
         regard.load(tmp_path / "other", embed=Doubled())
 
 

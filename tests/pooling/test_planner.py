@@ -44,17 +44,27 @@ CHOICES = [
     (MANY | {"score": Tricube(np.eye(3)), "weighted": True}, "pruned", "skipped"),
     (MANY | {"score": Gaussian(0.0)}, "tiled", "compiled"),
     (MANY | {"score": Nearest()}, "tiled", "compiled"),
-    (MANY | {"width": costs.BOXED + 1}, "tiled", "compiled"),
-    ({"queries": costs.SEVERAL - 1, "keys": 10**6, "degree": 2}, "tiled", "compiled"),
-    ({"queries": 10**6, "keys": costs.MANY - 1, "degree": 2}, "tiled", "compiled"),
-    ({"queries": costs.MANY, "keys": costs.MANY, "width": 8, "degree": 2, "excluding": True}, "pruned", "skipped"),
-    ({"queries": costs.MANY, "keys": costs.MANY, "width": 8}, "tiled", "compiled"),
+    (MANY | {"width": costs.MAX_FEATURES_TO_PRUNE + 1}, "tiled", "compiled"),
+    ({"queries": costs.MIN_QUERIES_TO_PRUNE - 1, "keys": 10**6, "degree": 2}, "tiled", "compiled"),
+    ({"queries": 10**6, "keys": costs.MIN_KEYS_TO_PRUNE - 1, "degree": 2}, "tiled", "compiled"),
+    (
+        {
+            "queries": costs.MIN_KEYS_TO_PRUNE,
+            "keys": costs.MIN_KEYS_TO_PRUNE,
+            "width": 8,
+            "degree": 2,
+            "excluding": True,
+        },
+        "pruned",
+        "skipped",
+    ),
+    ({"queries": costs.MIN_KEYS_TO_PRUNE, "keys": costs.MIN_KEYS_TO_PRUNE, "width": 8}, "tiled", "compiled"),
     (MANY | {"score": ADDITIVE}, "tiled", "compiled"),
     (LINE | {"masked": True, "weighted": True, "excluding": True}, "tiled", "compiled"),
     ({"queries": 10**3, "keys": 10**3, "degree": 2, "columns": 7}, "tiled", "compiled"),
     # One feature: sums along the line, or waves.
-    (LINE, "spectral", "waves"),
-    (LINE | {"excluding": True}, "spectral", "waves"),
+    (LINE, "spectral", "Fourier modes"),
+    (LINE | {"excluding": True}, "spectral", "Fourier modes"),
     (LINE | {"excluding": True, "others": "some"}, "pruned", "within reach"),
     (LINE | {"tol": 0.0}, "pruned", "within reach"),
     (LINE | {"score": Tricube()}, "sorted", "along the sorted line"),
@@ -65,10 +75,10 @@ CHOICES = [
     (LINE | {"span": (1e9,)}, "pruned", "within reach"),
     (LINE | {"span": (1.7e308,)}, "pruned", "within reach"),
     # Two and three: waves while enough of the attention stays above their noise.
-    (PLANE, "spectral", "waves"),
+    (PLANE, "spectral", "Fourier modes"),
     (PLANE | {"tol": 1e-14}, "pruned", "within reach"),
     (PLANE | {"width": 3, "span": (400.0, 400.0, 400.0)}, "pruned", "within reach"),
-    (PLANE | {"width": 3, "span": (20.0, 20.0, 20.0)}, "spectral", "waves"),
+    (PLANE | {"width": 3, "span": (20.0, 20.0, 20.0)}, "spectral", "Fourier modes"),
 ]
 
 
@@ -225,13 +235,13 @@ def test_candidates_are_shown_with_their_cost_and_why_they_do_not_apply():
 
 def test_reach_shrinks_with_the_span_and_the_tolerance():
     shares = [
-        costs.share_in_reach(sketch(**MANY, span=(s, s, s), tol=tol))
+        costs.fraction_in_reach(sketch(**MANY, span=(s, s, s), tol=tol))
         for s in (1, 30, 100, 1000)
         for tol in (1e-12, 1e-3)
     ]
     assert shares == sorted(shares, reverse=True)
     assert shares[0] == 1.0
-    assert costs.share_in_reach(sketch(**MANY, score=Tricube(), span=(50.0,), width=1)) < 0.05
+    assert costs.fraction_in_reach(sketch(**MANY, score=Tricube(), span=(50.0,), width=1)) < 0.05
 
 
 def test_a_problem_tells_its_span_in_bandwidths():

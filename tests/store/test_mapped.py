@@ -85,6 +85,6 @@ def test_single_precision_halves_the_file(model, tmp_path):
 
 def test_numbers_beyond_single_precision_are_refused(tmp_path):
     model = regard.NadarayaWatsonRegressor(bandwidth=1e40).fit([[1e40], [2e40]], [1.0, 2.0])
-    with pytest.raises(StoreError, match="key_ holds numbers beyond single precision"):
+    with pytest.raises(StoreError, match="key_ has values too large for single precision"):
         regard.save(model, tmp_path / "m.regard", single=True)
     assert not (tmp_path / "m.regard").exists()

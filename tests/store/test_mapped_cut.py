@@ -72,7 +72,7 @@ def test_every_use_of_a_model_whose_file_was_cut_is_an_error(tmp_path: Path) -> 
     assert ended.returncode == 0, (lines[-1:], ended.stderr)
     asked = dict(zip(map(tuple, lines[::2]), lines[1::2], strict=True))
     assert len(asked) > 80
-    refused = ("bytes after it was mapped", "a mix of heads has no single score")
+    refused = ("bytes since it was mapped", "a mix of heads has no single score")
     wrong = {use: told for use, told in asked.items() if not any(words in told for words in refused)}
     assert wrong == {}
 
@@ -88,7 +88,7 @@ def test_a_file_written_to_in_place_is_refused(path: Path, mapped) -> None:
     with open(path, "r+b") as file:
         file.write(content)
     os.utime(path, ns=(0, 0))
-    with pytest.raises(StoreError, match="was written to after it was mapped; load it again"):
+    with pytest.raises(StoreError, match="was modified since it was mapped; load it again"):
         mapped.predict([[1.0]])
 
 

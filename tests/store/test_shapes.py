@@ -146,27 +146,27 @@ def test_stated_sizes_are_no_way_round_the_table(case: str, folder: Path, path: 
 @pytest.mark.parametrize("name", ["key_", "value_", "sample_weight_", "n_features_in_", "w_"])
 def test_what_a_model_needs_must_be_there(name: str, path: Path, content: bytes) -> None:
     path.write_bytes(forged(content, lambda d: d["fitted"].pop(name)))
-    with pytest.raises(StoreError, match=f"{name} is missing, and a NadarayaWatsonRegressor needs it"):
+    with pytest.raises(StoreError, match=f"a NadarayaWatsonRegressor must have {name}, which is missing"):
         load(path)
 
 
 def test_sizes_that_no_array_has(path: Path, content: bytes) -> None:
     path.write_bytes(forged(content, lambda d: d["sizes"].update(classes=2)))
-    with pytest.raises(StoreError, match="classes is stated, and no array has it"):
+    with pytest.raises(StoreError, match="the stated size classes is not that of any array"):
         load(path)
 
 
 def test_numbers_of_classes_that_there_are_not(folder: Path, path: Path) -> None:
     labels = np.resize(np.int64([0, 1, 2]), 12)
     path.write_bytes(forged(saved("classes", folder), value_=written(labels)))
-    with pytest.raises(StoreError, match="value_ holds numbers of classes beyond the 2 of classes_"):
+    with pytest.raises(StoreError, match="value_ must hold class numbers below 2, the length of classes_"):
         load(path)
 
 
 def test_a_model_that_does_not_fit_itself_is_not_saved(path: Path) -> None:
     model = fitted()
     model.value_ = model.value_[:-1]
-    with pytest.raises(StoreError, match=r"is not as fit left it: value_ must be of shape"):
+    with pytest.raises(StoreError, match=r"is inconsistent: value_ must be of shape"):
         save(model, path)
     assert not path.exists()
 

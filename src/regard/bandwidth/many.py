@@ -17,7 +17,7 @@ import numpy as np
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.search import Progress, Search, learn, refine
 from regard.core.arrays import Array
-from regard.engines.costs import WAVY
+from regard.engines.costs import MAX_SPECTRAL_FEATURES
 
 # More rows than this: a batch of so many is looked at.
 BATCHED, BATCH = 20_000, 5_000
@@ -55,7 +55,7 @@ def learn_from_many(
         return learn(objective, metric, ridge=ridge, progress=progress)
     rng, search = np.random.default_rng(seed), partial(search_some, metric=metric, ridge=ridge)
     # In many features, or with a matrix, no engine avoids the pairs.
-    if objective.key.shape[1] <= WAVY and metric != "full":
+    if objective.key.shape[1] <= MAX_SPECTRAL_FEATURES and metric != "full":
         rows = batch(n, rng, FIRST_BAG)
         first = joined_bags(objective.each_among(search, [(rows, None)], progress), n / len(rows))
         every = replace(objective, tol=EXACT)

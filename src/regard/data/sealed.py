@@ -1,12 +1,12 @@
-"""Sealed files: JSON and arrays in one checksummed file, and nothing in it is ever executed.
+"""Sealed files: JSON and arrays in one checksummed file, of which nothing is ever executed.
 
-The file is an ordinary zip, stored without compression, that any zip tool opens:
+The file is an ordinary zip archive without compression:
 
     fitted/key_.npy, …   one array each, as plain .npy
-    model.json           format and version, whatever the caller describes, SHA-256 of each array
+    model.json           format and version, the caller's description, SHA-256 of each array
     (zip comment)        "sha256:" and the SHA-256 of every byte before it
 
-so a flipped byte or a missing end is noticed wherever it is. ``Kind`` says what may be read.
+so a changed byte or a truncation is detected anywhere. ``FileKind`` describes which files are read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DESCRIPTION = "model.json"
 _SEAL = b"sha256:"
 _HEX = 64
 _BLOCK = 1 << 20
-# What numpy writes before an array, version 1.0, and nothing else: a header is matched, never evaluated.
+# The header that numpy writes before an array, version 1.0: it is matched, never evaluated.
 _MAGIC = b"\x93NUMPY\x01\x00"
 _SIZE = r"-?\d{1,19}"
 _HEADER = re.compile(
@@ -47,13 +47,13 @@ _HEADER = re.compile(
 _DTYPE = re.compile(f"[<>|][{ARRAY_KINDS}][0-9]{{1,9}}")
 
 
-class Kind(NamedTuple):
-    """A kind of sealed file: what it calls itself, the newest version read, its entries, and how it complains."""
+class FileKind(NamedTuple):
+    """A kind of sealed file."""
 
-    format: str
-    version: int
-    noun: str
-    entries: Mapping[str, type]  # every entry of the description that has to be there
+    format: str  # as written in the file
+    version: int  # the newest version that is read
+    noun: str  # in error messages
+    entries: Mapping[str, type]  # required entries of the description
     error: type[ValueError]
 
     def damaged(self, path: PathLike, reason: str) -> ValueError:
@@ -61,54 +61,53 @@ class Kind(NamedTuple):
 
 
 class MappedFile:
-    """A file whose arrays are read when they are needed, and how it was when it was mapped."""
+    """A file whose arrays are read when they are needed, and its state when it was mapped."""
 
-    def __init__(self, file: BinaryIO, path: PathLike, kind: Kind) -> None:
+    def __init__(self, file: BinaryIO, path: PathLike, kind: FileKind) -> None:
         self._path, self._kind = os.path.abspath(path), kind
         self._then = os.fstat(file.fileno())
-        # It has a descriptor of its own, and so knows the file whatever becomes of its name.
+        # The map has a descriptor of its own, which stays valid if the file is renamed or deleted.
         self._map = mmap.mmap(file.fileno(), 1, access=mmap.ACCESS_READ)
 
     def check(self) -> None:
-        """Refuse a file that was cut short or written to: reading beyond its end would kill the process."""
+        """Raise an error if the file was truncated or written to: reading beyond its end would kill the process."""
         then, size = self._then, self._map.size()
         if size < then.st_size:
-            raise self._kind.error(
-                f"{self._path}: was cut from {then.st_size:,} to {size:,} bytes after it was mapped; load it again"
-            )
+            change = f"was truncated from {then.st_size:,} to {size:,} bytes"
+            raise self._kind.error(f"{self._path}: {change} since it was mapped; load it again")
         try:
             now = os.stat(self._path)
         except OSError:
-            return  # the name is gone, and the file is still there for those who have it
+            return  # deleted; the mapping stays valid
         if (now.st_dev, now.st_ino) == (then.st_dev, then.st_ino) and now.st_mtime_ns != then.st_mtime_ns:
-            raise self._kind.error(f"{self._path}: was written to after it was mapped; load it again")
+            raise self._kind.error(f"{self._path}: was modified since it was mapped; load it again")
 
     def __reduce__(self) -> Any:
-        # A copy in a pickle has its arrays with it, and no file.
+        # A pickle contains the arrays themselves.
         return type(None), ()
 
 
 class Sealed(NamedTuple):
-    """What a sealed file holds."""
+    """The contents of a sealed file."""
 
     description: dict[str, Any]
     arrays: dict[str, Array]
-    file: MappedFile | None  # where the arrays are still in it
+    file: MappedFile | None  # if the arrays are mapped
 
 
 def write_sealed(
-    path: PathLike, kind: Kind, description: Mapping[str, Any], arrays: Mapping[str, Array], *, force: bool
+    path: PathLike, kind: FileKind, description: Mapping[str, Any], arrays: Mapping[str, Array], *, force: bool
 ) -> None:
-    """Write both to one file, whole or not at all; a file that is there is replaced only by ``force``.
+    """Write both to one file, whole or not at all; an existing file is replaced only if ``force``.
 
     *Cost*: O(size of the arrays).
     """
-    told = {"format": kind.format, "version": kind.version, "regard": __version__, **description, "members": {}}
+    content = {"format": kind.format, "version": kind.version, "regard": __version__, **description, "members": {}}
     with atomic_write(path, force=force, error=kind.error) as file:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
             for name, array in arrays.items():
-                told["members"][name] = _write_array(archive, name, array)
-            text = json.dumps(told, ensure_ascii=False, allow_nan=False, indent=1)
+                content["members"][name] = _write_array(archive, name, array)
+            text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1)
             archive.writestr(_member(_DESCRIPTION), text.encode("utf-8", "surrogatepass"))
             archive.comment = _SEAL + b"0" * _HEX
         end = file.seek(0, os.SEEK_END) - _HEX
@@ -117,11 +116,11 @@ def write_sealed(
         file.write(digest)
 
 
-def read_sealed(path: PathLike, kind: Kind, *, mapped: bool = False) -> Sealed:
-    """What ``write_sealed`` wrote. Raises ``kind.error`` for a file that is damaged, cut short, newer, or another.
+def read_sealed(path: PathLike, kind: FileKind, *, mapped: bool = False) -> Sealed:
+    """What ``write_sealed`` wrote. Raises ``kind.error`` for a file that is damaged, truncated, newer, or another.
 
     ``mapped``: arrays stay in the file, which must not change meanwhile, and are read when they are needed. Then only
-    the description is checked: a flipped byte inside an array is not noticed.
+    the description is checked: a changed byte inside an array is not detected.
     """
     with open_regular(path, kind.error) as file:
         _check_seal(file, path, kind, whole=not mapped)
@@ -147,7 +146,7 @@ def read_sealed(path: PathLike, kind: Kind, *, mapped: bool = False) -> Sealed:
 
 
 def _member(name: str) -> zipfile.ZipInfo:
-    # ZipInfo's own date is the same for ever: the same model gives the same bytes.
+    # The default date of ZipInfo is constant: the same model gives the same bytes.
     info = zipfile.ZipInfo(name)
     info.external_attr = 0o644 << 16
     return info
@@ -161,22 +160,22 @@ def _write_array(archive: zipfile.ZipFile, name: str, array: Array) -> dict[str,
 
 
 class _Hashing:
-    """A stream that remembers the SHA-256 and the number of all that passed through it."""
+    """A stream that computes the SHA-256 and the number of the bytes read or written."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream, self.sha256, self.count = stream, hashlib.sha256(), 0
-        self.head: list[Any] = []  # length and SHA-256 of what passed first: of an array, its header
+        self.head: list[Any] = []  # length and SHA-256 of the first call: of an array, its header
 
     def write(self, data: Any) -> int:
-        self._saw(data)
+        self._update(data)
         return self._stream.write(data)
 
     def read(self, size: int = -1) -> bytes:
         data = self._stream.read(size)
-        self._saw(data)
+        self._update(data)
         return data
 
-    def _saw(self, data: Any) -> None:
+    def _update(self, data: Any) -> None:
         self.sha256.update(data)
         self.count += memoryview(data).nbytes
         self.head = self.head or [self.count, self.sha256.hexdigest()]
@@ -192,7 +191,7 @@ def _digest(file: BinaryIO, end: int) -> bytes:
     return sha256.hexdigest().encode()
 
 
-def _check_seal(file: BinaryIO, path: PathLike, kind: Kind, *, whole: bool) -> None:
+def _check_seal(file: BinaryIO, path: PathLike, kind: FileKind, *, whole: bool) -> None:
     try:
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
@@ -201,7 +200,7 @@ def _check_seal(file: BinaryIO, path: PathLike, kind: Kind, *, whole: bool) -> N
         file.seek(max(0, size - _HEX - len(_SEAL)))
         seal = file.read()
         if not seal.startswith(_SEAL):
-            raise kind.error(f"{path}: is cut short, or not a {kind.noun}")
+            raise kind.error(f"{path}: is truncated, or not a {kind.noun}")
         if whole and _digest(file, size - _HEX) != seal[len(_SEAL) :]:
             raise kind.error(f"{path}: is damaged; its checksum does not match")
         file.seek(0)
@@ -209,9 +208,9 @@ def _check_seal(file: BinaryIO, path: PathLike, kind: Kind, *, whole: bool) -> N
         raise kind.error(f"{path}: cannot be read ({reason.strerror})") from None
 
 
-def _read(archive: zipfile.ZipFile, file: BinaryIO, path: PathLike, kind: Kind, *, mapped: bool) -> Sealed:
-    """What an archive holds. Raises ``kind.error`` for a file of another kind, other errors for a damaged one."""
-    # The seal tells accidents, not intent: whoever made this file could have sealed anything.
+def _read(archive: zipfile.ZipFile, file: BinaryIO, path: PathLike, kind: FileKind, *, mapped: bool) -> Sealed:
+    """The contents of an archive. Raises ``kind.error`` for a file of another kind, other errors for a damaged one."""
+    # The seal detects accidents, not intent: a forged file may have a valid one.
     members = {info.filename: info for info in archive.infolist()}
     if len(members) != len(archive.infolist()):
         raise ValueError("a member appears twice")
@@ -224,7 +223,7 @@ def _read(archive: zipfile.ZipFile, file: BinaryIO, path: PathLike, kind: Kind, 
         raise kind.error(f"{path}: is a zip file, but not a {kind.noun}")
     version = found.get("version")
     if type(version) is not int or version < 1:
-        raise ValueError(f"{version!r} is no format version")
+        raise ValueError(f"{version!r} is not a format version")
     if version > kind.version:
         raise kind.error(
             f"{path}: has format version {version}, written by regard {str(found.get('regard'))[:20]}; "
@@ -244,7 +243,7 @@ def _read(archive: zipfile.ZipFile, file: BinaryIO, path: PathLike, kind: Kind, 
 
 
 def _header(stream: _Hashing, info: zipfile.ZipInfo) -> tuple[tuple[int, ...], Literal["C", "F"], np.dtype[Any]]:
-    """Shape, order and dtype that a .npy member says it has, found to be as long as it says."""
+    """Shape, order and dtype from the header of a .npy member, whose length is checked against them."""
     first = stream.read(len(_MAGIC) + 2)
     text = stream.read(int.from_bytes(first[len(_MAGIC) :], "little"))
     found = _HEADER.fullmatch(text.decode("latin-1"))
@@ -262,14 +261,14 @@ def _header(stream: _Hashing, info: zipfile.ZipInfo) -> tuple[tuple[int, ...], L
 
 
 def _mapped_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, listed: Any, file: BinaryIO) -> Array:
-    """One .npy member where it lies in the file, read-only; its header is what the description lists."""
+    """One .npy member mapped from the file, read-only; its header is checked against the description."""
     with archive.open(info) as member:
         first = member.read(min(listed["head"][0], info.file_size))
     if [len(first), hashlib.sha256(first).hexdigest()] != listed["head"]:
         raise ValueError(f"{info.filename} is not what {_DESCRIPTION} lists")
     stream = _Hashing(io.BytesIO(first))
     shape, order, dtype = _header(stream, info)
-    # Before a member stand 30 bytes, its name, and what else the writer had to say.
+    # The local header of a member is 30 bytes, its name, and extra fields.
     file.seek(info.header_offset)
     local = file.read(30)
     start = info.header_offset + 30 + sum(struct.unpack("<HH", local[26:30])) + stream.count
@@ -279,7 +278,7 @@ def _mapped_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, listed: Any, 
 
 
 def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, listed: Any) -> Array:
-    """One .npy member; nothing is allocated before its claimed size is found to be there."""
+    """One .npy member; nothing is allocated before its claimed size is checked."""
     with archive.open(info) as member:
         hashing = _Hashing(cast(BinaryIO, member))
         shape, order, dtype = _header(hashing, info)

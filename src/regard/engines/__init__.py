@@ -2,9 +2,9 @@
 
 Each engine is a module with the same verbs over a ``Problem``:
 
-- ``moments(problem, step) → Outcome``: the associative state, and the queries it could not vouch for;
+- ``moments(problem, step) → Outcome``: the associative state, and the queries whose error bound is not certain;
 - ``pullback(problem, step, partial, adjoint, want) → Gradients``: the adjoint pass, tile by tile;
-- ``weights(problem, step) → (Q, K), uncertified``: the weights themselves, for callers who ask for them.
+- ``weights(problem, step) → (Q, K), uncertified``: the weights themselves, if a caller needs them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from regard.core.plan import Step
 from regard.core.problem import Adjoint, Gradients, Outcome, Problem
 from regard.core.state import Partial
 
-# Where each engine's module is.
+# Module path of each engine.
 ENGINES = {
     "reference": "regard.engines.cpu.reference",
     "tiled": "regard.engines.cpu.tiled",
@@ -30,7 +30,7 @@ ENGINES = {
 
 
 class Engine(Protocol):
-    """What an engine module offers."""
+    """The functions of an engine module."""
 
     def moments(self, problem: Problem, step: Step) -> Outcome: ...
     def pullback(
@@ -46,6 +46,6 @@ def check_engine(name: Any) -> None:
 
 
 def load(name: str) -> Engine:
-    """The engine module of that name, imported only now."""
+    """The engine module of that name, imported on first use."""
     check_engine(name)
     return import_module(ENGINES[name])  # type: ignore[return-value]

@@ -1,10 +1,10 @@
-"""Blocks of queries, each answered whole by a worker of dask.
+"""Blocks of queries, each computed by one dask worker over all keys.
 
-Keys travel once to every worker, queries and answers as far as they must; nothing is merged, so a worker's answer is
-the very answer that its own engines give. Keys that lie on many machines themselves are for ``regard.cluster``.
+Keys are sent once to every worker. Nothing is merged, so the results are exactly those of the worker's own engine. Keys
+that are dask arrays themselves are handled by ``regard.cluster``.
 
-A worker makes its own plan: it is given the name of what to run (``RUNNER``), not an engine.
-*Cost*: as the best local engine over all workers, and sending O((Q + K)·d).
+Each worker makes its own plan: it receives the module to run (``RUNNER``), not an engine.
+*Cost*: that of the best local engine, divided among all workers, and O((Q + K)·d) bytes sent.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from regard.core.problem import Adjoint, Gradients, Outcome, Problem
 from regard.core.state import Partial
 from regard.engines.tasks import compute, task_for_each, tasks_of
 
-# Has a function run_<verb>(problem, engine, …) for each verb of an engine.
+# Module with a function run_<name>(problem, engine, …) for each function of an engine.
 RUNNER = "regard.pooling.runner"
 
 
 def moments(problem: Problem, step: Step) -> Outcome:
-    """Moments of every query, and which of them were answered by a limit."""
+    """Moments of every query, and which of them are softmax limits."""
     parts, limits = zip(*_on_workers("moments", problem, step), strict=True)
     peak, mass, flat = (np.concatenate([part[at] for part in parts]) for at in range(3))
     return Outcome(Partial(peak, mass, flat, parts[0].hard), np.concatenate(limits))
@@ -49,7 +49,7 @@ def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, w
 
 
 def _added(parts: list[Any]) -> Any:
-    """Gradients of all blocks together, in their order; those of an Additive score are three."""
+    """The sum of the gradients of all blocks, in their order; an Additive score has three arrays of them."""
     if isinstance(parts[0], tuple):
         return tuple(_added(list(each)) for each in zip(*parts, strict=True))
     return sum(parts[1:], start=parts[0])
@@ -60,21 +60,25 @@ def _cuts(problem: Problem, step: Step) -> list[slice]:
     return [slice(start, start + step.query_tile) for start in starts]
 
 
-def _on_workers(verb: str, problem: Problem, step: Step, more: Sequence[tuple[Any, ...]] | None = None) -> list[Any]:
-    """What ``verb`` gives for every block of queries, each with ``more`` arguments of its own."""
+def _on_workers(
+    function: str, problem: Problem, step: Step, more: Sequence[tuple[Any, ...]] | None = None
+) -> list[Any]:
+    """The results of a runner function for every block of queries, each with ``more`` arguments of its own."""
     cuts = _cuts(problem, step)
-    # What all blocks share travels on its own, once to each worker.
+    # A task of its own, so that the keys are sent once to each worker.
     shared = tasks_of("keys", replace)((0,), problem.take(slice(0)))  # type: ignore[arg-type]
     labels, mask = None if problem.exclude is None else problem.exclude[0], problem.mask
     blocks = [[None if part is None else part[rows] for part in (problem.query, mask, labels)] for rows in cuts]
     rest = [()] * len(cuts) if more is None else more
     return compute(
-        task_for_each("query", _run, [(verb, shared, *block, *each) for block, each in zip(blocks, rest, strict=True)])
+        task_for_each(
+            "query", _run, [(function, shared, *block, *each) for block, each in zip(blocks, rest, strict=True)]
+        )
     )
 
 
-def _run(verb: str, problem: Problem, query: Array, mask: Array | None, labels: Array | None, *more: Any) -> Any:
-    """A verb of the runner for one block of queries, on the worker that answers it."""
+def _run(function: str, problem: Problem, query: Array, mask: Array | None, labels: Array | None, *more: Any) -> Any:
+    """A runner function for one block of queries, on a worker."""
     exclude = None if labels is None or problem.exclude is None else (labels, problem.exclude[1])
     part = replace(problem, query=query, mask=mask, exclude=exclude)
-    return getattr(import_module(RUNNER), f"run_{verb}")(part, "auto", *more)
+    return getattr(import_module(RUNNER), f"run_{function}")(part, "auto", *more)

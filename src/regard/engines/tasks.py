@@ -1,7 +1,7 @@
-"""Running tasks where dask runs them, and saying plainly what went wrong there.
+"""Running dask tasks, with clear errors if the cluster fails.
 
-With a ``distributed.Client`` in this process its cluster does the work, otherwise dask's own threads. Tasks are pure
-and everything they need is in their graph: a worker that dies is made up for by computing its part again.
+With a ``distributed.Client`` in this process its cluster runs them, otherwise dask's own threads. Tasks are pure and
+everything they need is in their graph: what a dead worker held is computed again.
 """
 
 from __future__ import annotations
@@ -20,35 +20,37 @@ from uuid import uuid4
 
 from regard.core.forks import is_inherited
 
-# Seconds between looks at the scheduler, and how long it, or every worker, may be away.
-POLL, PATIENCE, NOBODY = 1.0, 15.0, 60.0
-# Pairs of rows from which on a GPU is faster than the way there.
-WORTH_A_GPU = 1 << 24
+# Seconds between checks of the cluster, and how long the scheduler, or all workers, may be unreachable.
+POLL_SECONDS = 1.0
+SCHEDULER_TIMEOUT = 15.0
+WORKERS_TIMEOUT = 60.0
+# With fewer pairs of rows, copying to a GPU takes longer than computing on the CPU.
+MIN_PAIRS_FOR_GPU = 1 << 24
 
 
-# What the current ``cancelling`` block has persisted, with the client that did it.
+# Tasks persisted in the current ``cancelling`` block, each list with its client.
 _persisted: ContextVar[list[tuple[Any, list[Any]]]] = ContextVar("regard_persisted")
 
 
 class ClusterError(OSError):
-    """The cluster could not do the work: its scheduler is gone, a task killed its workers, data was lost."""
+    """The cluster failed: its scheduler is unreachable, workers died during a task, or data was lost."""
 
 
 def require_dask() -> Any:
-    """The module ``dask``, or an error that says how to get it."""
+    """The module ``dask``; raises ModuleNotFoundError with installation advice."""
     try:
         import dask
     except ModuleNotFoundError as missing:
         raise ModuleNotFoundError(
-            "this needs dask, which is not installed; pip install 'regard[dask]' brings it", name="dask"
+            "this needs dask, which is not installed; run pip install 'regard[dask]'", name="dask"
         ) from missing
     return dask
 
 
 def tasks_of(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes delayed calls of a pure function, by names that a dashboard can show: ``regard-name-…``.
+    """A function that makes delayed calls of a pure function; dashboards show them as ``regard-name-…``.
 
-    The first argument of each is its place, one or more numbers that no other call has.
+    Its first argument is a tuple of numbers that distinguishes the call from all others.
     """
     require_dask()
     from dask.delayed import delayed
@@ -70,13 +72,13 @@ def task_for_each(name: str, function: Callable[..., Any], arguments: Iterable[S
 
 
 def worker_engine(engine: str, pairs: int) -> str:
-    """The engine of a pair of blocks on this worker: "auto" is the fused programs where a GPU has enough to do."""
-    return "fused" if engine == "auto" and pairs >= WORTH_A_GPU and _has_gpu() else engine
+    """The engine for a pair of blocks on this worker: "auto" is "fused" if there is a GPU and enough pairs."""
+    return "fused" if engine == "auto" and pairs >= MIN_PAIRS_FOR_GPU and _has_gpu() else engine
 
 
 @lru_cache
 def _has_gpu() -> bool:
-    # Torch takes seconds to import, and most workers have no use for it.
+    # Importing torch takes seconds, so it is avoided on machines without a GPU.
     if not os.path.exists("/dev/nvidia0") or find_spec("torch") is None or find_spec("triton") is None:
         return False
     import torch
@@ -87,7 +89,7 @@ def _has_gpu() -> bool:
 def compute(tasks: Sequence[Any]) -> list[Any]:
     """The results of delayed tasks, in their order.
 
-    Raises what a task raises, or ClusterError. Whatever is raised, Ctrl-C included, tasks not yet begun are cancelled.
+    Raises the exception of a task, or ClusterError. On any exception, including Ctrl-C, pending tasks are cancelled.
     """
     dask, client = require_dask(), _client(tasks)
     with _large_graphs():
@@ -96,14 +98,14 @@ def compute(tasks: Sequence[Any]) -> list[Any]:
 
 @contextmanager
 def _large_graphs() -> Iterator[None]:
-    """Arrays given by value are meant to travel with the graph: so they can always be made again."""
+    """No warning about large graphs: arrays are sent with the graph so that lost blocks can be made again."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sending large graph")
         yield
 
 
 def persisted(tasks: Sequence[Any]) -> list[Any]:
-    """The same tasks with their results kept where they are computed; lost ones are computed again."""
+    """The same tasks with their results held in the workers' memory; lost ones are computed again."""
     dask, client = require_dask(), _client(tasks)
     with _large_graphs():
         made = list(dask.persist(*tasks))
@@ -114,7 +116,7 @@ def persisted(tasks: Sequence[Any]) -> list[Any]:
 
 @contextmanager
 def cancelling() -> Iterator[None]:
-    """What is persisted in this block is cancelled if the block raises."""
+    """Tasks persisted in this block are cancelled if it raises."""
     token = _persisted.set([])
     try:
         yield
@@ -127,14 +129,14 @@ def cancelling() -> Iterator[None]:
 
 
 def workers() -> int:
-    """How many machines, or processes, hold the data."""
+    """The number of workers."""
     client = _client(())
     return 1 if client is None else max(1, len(client.ncores()))
 
 
 def current_worker() -> str:
-    """The worker that runs this task; "" for dask's own threads."""
-    # Whoever runs on a worker of a cluster has imported this.
+    """Address of the worker that runs this task; "" for dask's own threads."""
+    # Every distributed worker has imported this module.
     worker = sys.modules.get("distributed.worker")
     try:
         return "" if worker is None else str(worker.get_worker().address)
@@ -143,7 +145,7 @@ def current_worker() -> str:
 
 
 def cores() -> int:
-    """How many tasks can run at once."""
+    """The number of tasks that can run at once."""
     client = _client(())
     if client is None:
         from dask.system import CPU_COUNT
@@ -153,14 +155,14 @@ def cores() -> int:
 
 
 def _client(tasks: Sequence[Any]) -> Any:
-    """The client that dask would use; None: dask's own threads, or whatever else the user configured."""
+    """The client that dask would use; None for dask's threads or another scheduler that the user configured."""
     from dask.base import get_scheduler
 
     owner: Any = getattr(get_scheduler(collections=list(tasks)), "__self__", None)
     if is_inherited(owner):
         raise ClusterError(
-            f"the dask client of {owner.scheduler.address} was made before this process was forked, and cannot be used "
-            "in it; make a distributed.Client in this process"
+            f"the dask client of {owner.scheduler.address} was created before this process was forked and cannot be "
+            "used in it; create a distributed.Client in this process"
         )
     return owner if hasattr(owner, "scheduler_info") else None
 
@@ -174,7 +176,7 @@ def _computed(client: Any, tasks: list[Any]) -> list[Any]:
     try:
         _watch(client, futures)
         found = list(client.gather(futures))
-        # Results that are still wanted would be computed again when their worker dies.
+        # Otherwise dask would compute them again if their worker dies.
         for future in futures:
             future.release()
         return found
@@ -182,38 +184,39 @@ def _computed(client: Any, tasks: list[Any]) -> list[Any]:
         _cancel(client, futures)
         if isinstance(reason, KilledWorker):
             raise ClusterError(
-                f"a task was given up after {reason.allowed_failures + 1} workers died of it, "
-                "most likely for lack of memory: use smaller chunks, or workers with more memory"
+                f"{reason.allowed_failures + 1} workers died while running the same task, most likely for lack of "
+                "memory; use smaller chunks, or workers with more memory"
             ) from reason
         if isinstance(reason, (CancelledError, CommClosedError)):
-            raise ClusterError(f"the cluster lost what it was asked for: {reason}") from reason
+            raise ClusterError(f"the cluster lost or cancelled the tasks: {reason}") from reason
         raise
 
 
 def _cancel(client: Any, tasks: list[Any]) -> None:
-    """Stop computing futures or persisted tasks; a scheduler that lost its client has cancelled them already."""
+    """Cancel futures or persisted tasks; a scheduler that lost its client has done so already."""
     if client.status == "running":
         client.cancel(tasks)
 
 
 def _watch(client: Any, futures: list[Any]) -> None:
-    """Wait until all are done or one has failed; raise where nobody is left who could do it."""
+    """Wait until all are done or one has failed; raise ClusterError if the scheduler or all workers are gone."""
     from distributed import wait
 
-    pending, heard, seen = list(futures), time.monotonic(), time.monotonic()
+    pending, scheduler_time, worker_time = list(futures), time.monotonic(), time.monotonic()
     while pending:
         try:
-            done, rest = wait(pending, timeout=POLL, return_when="FIRST_COMPLETED")
+            done, rest = wait(pending, timeout=POLL_SECONDS, return_when="FIRST_COMPLETED")
             pending = list(rest)
             if any(future.status != "finished" for future in done):
                 return
         except TimeoutError:
             pass
         now = time.monotonic()
-        heard = now if client.status == "running" else heard
-        if now - heard > PATIENCE:
-            raise ClusterError(f"the scheduler at {client.scheduler.address} has been gone for {PATIENCE:g} seconds")
-        if now - seen > POLL and client.status == "running":
-            seen = now if client.ncores() else seen
-            if now - seen > NOBODY:
-                raise ClusterError(f"the cluster has had no worker for {NOBODY:g} seconds")
+        scheduler_time = now if client.status == "running" else scheduler_time
+        if now - scheduler_time > SCHEDULER_TIMEOUT:
+            where = client.scheduler.address
+            raise ClusterError(f"the scheduler at {where} has been unreachable for {SCHEDULER_TIMEOUT:g} seconds")
+        if now - worker_time > POLL_SECONDS and client.status == "running":
+            worker_time = now if client.ncores() else worker_time
+            if now - worker_time > WORKERS_TIMEOUT:
+                raise ClusterError(f"the cluster has had no worker for {WORKERS_TIMEOUT:g} seconds")

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from regard.core.arrays import Array
 from regard.data.files import PathLike
-from regard.data.sealed import Kind, read_sealed, write_sealed
+from regard.data.sealed import FileKind, read_sealed, write_sealed
 
 
 class CheckpointError(ValueError):
     """A checkpoint that cannot be written, is damaged, or belongs to another training."""
 
 
-_KIND = Kind(
+_KIND = FileKind(
     "regard-checkpoint", 1, "regard checkpoint", {"regard": str, "settings": dict, "standing": dict}, CheckpointError
 )
 

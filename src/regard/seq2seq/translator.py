@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from regard.data.files import PathLike
-from regard.data.sealed import Kind, read_sealed, write_sealed
+from regard.data.sealed import FileKind, read_sealed, write_sealed
 from regard.seq2seq.batches import Texts, collate
 from regard.seq2seq.model import Architecture, Seq2Seq
 from regard.seq2seq.speaking import Ends, Said, beam, greedy
@@ -26,7 +26,7 @@ class TranslatorError(ValueError):
     """A translator that cannot be saved, or a file that is none, is damaged, or is newer."""
 
 
-_KIND = Kind(
+_KIND = FileKind(
     "regard-translator",
     1,
     "regard translator",

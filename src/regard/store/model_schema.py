@@ -1,8 +1,8 @@
-"""What a fitted model of each kind holds: one table of its arrays, their dtypes and shapes.
+"""The arrays of a fitted model of each kind, with their dtypes and shapes.
 
-A shape names the sizes of its axes, so that arrays are checked against each other: whatever has ``rows`` must have as
-many as ``key_``. A size is known from the columns of X (``features``), stated by the file, or that of the first array
-which has it.
+A shape names the sizes of its axes, so that arrays are checked against each other: an axis named ``rows`` must be as
+long as that of ``key_``. A size follows from the columns of X (``features``), is stated by the file, or is that of the
+first array that has it.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 
-class Held(NamedTuple):
+class ArraySpec(NamedTuple):
     """The dtype and the shape of an array."""
 
-    dtype: str  # of numpy, a row of ``DTYPES``, or one of the two words below
-    shape: str = ""  # sizes by name, one to an axis; *name is an axis or none, and alone any number of them
+    dtype: str  # a numpy dtype, a key of ``DTYPE_PATTERNS``, or one of the two constants below
+    shape: str = ""  # names of sizes, one per axis; *name is an optional axis or, alone, any number of axes
 
 
-PLAIN = "a number"  # no array
+NUMBER = "a number"  # no array
 TUPLE = "tuple"  # its length is its shape
 
-# Dtypes that may be one or another, but are the same wherever the word occurs.
-DTYPES = {
+# Dtypes given as a pattern; the dtype found is the same wherever the key occurs.
+DTYPE_PATTERNS = {
     "key": r"float32|float64",
     "weight": r"bool|u?int\d+|float\d+",
     "bandwidth": r"u?int\d+|float\d+",
@@ -36,14 +36,14 @@ DTYPES = {
 }
 
 
-def _held(table: Mapping[str, str]) -> dict[str, Held]:
-    """What is held under each name, from "dtype, axes" → names."""
-    return {name: Held(*held.split(", ")) for held, names in table.items() for name in names.split()}
+def _specs(table: Mapping[str, str]) -> dict[str, ArraySpec]:
+    """The spec of each name, from "dtype, axes" → names."""
+    return {name: ArraySpec(*spec.split(", ")) for spec, names in table.items() for name in names.split()}
 
 
-ROWS = _held(
+COMMON_SPECS = _specs(
     {
-        PLAIN: "n_features_in_ arrival_[1] loo_score_",
+        NUMBER: "n_features_in_ arrival_[1] loo_score_",
         "name, columns": "feature_names_in_",
         "key, rows features": "key_",
         "weight, rows": "sample_weight_",
@@ -56,33 +56,33 @@ ROWS = _held(
         "float64, shelves": "shelves_.shelves.lightest shelves_.shelves.heaviest",
     }
 )
-NUMBERS = ROWS | _held(
+REGRESSOR_SPECS = COMMON_SPECS | _specs(
     {
         "key, rows *outputs": "value_",
         "float64, rows *outputs": "loo_predictions_ residuals_ standardised_residuals_",
         "tuple, 2": "spread_",
-        PLAIN: "spread_[]",
+        NUMBER: "spread_[]",
         "float64, answered answers": "search_.answer",
         "key, shelved *outputs": "shelves_.value",
     }
 )
-CLASSES = ROWS | _held(
+CLASSIFIER_SPECS = COMMON_SPECS | _specs(
     {
         "int64, rows": "value_",
         "any labels, classes": "classes_",
-        PLAIN: "classes_given_ calibration_[]",
+        NUMBER: "classes_given_ calibration_[]",
         "float64, rows classes": "loo_predictions_ left_out_probabilities_",
         "tuple, 2": "calibration_",
         "float64, answered classes": "search_.answer",
         "int64, shelved": "shelves_.value",
     }
 )
-# One w for all features, one to a feature or a matrix, and one to a column of a mixed table.
-ONE = _held(
-    {PLAIN: "w_", "float64, features": "bandwidth_", "float64": "search_.w", "bool, features": "search_.smoothed_out"}
+# One w for all features; one per feature or a matrix; one per column of a mixed table.
+SCALAR_W_SPECS = _specs(
+    {NUMBER: "w_", "float64, features": "bandwidth_", "float64": "search_.w", "bool, features": "search_.smoothed_out"}
 )
-EACH = ONE | _held({"float64, features *rank": "w_ search_.w"})
-MIXED = _held(
+VECTOR_W_SPECS = SCALAR_W_SPECS | _specs({"float64, features *rank": "w_ search_.w"})
+MIXED_TABLE_SPECS = _specs(
     {
         "float64, features": "w_",
         "float64, columns": "bandwidth_",
@@ -90,19 +90,19 @@ MIXED = _held(
         "bool, parts": "search_.smoothed_out",
     }
 )
-KERNEL = _held(
+KERNEL_SPECS = _specs(
     {
         "bandwidth, *bandwidth": "parameters.bandwidth",
-        PLAIN: "ridge_ neighbours_",
+        NUMBER: "ridge_ neighbours_",
         "float64, evaluations": "search_.path",
         "float64, evaluations places": "search_.places",
         "int64, evaluations": "search_.tried",
     }
 )
-HEADS = _held(
+HEAD_SPECS = _specs(
     {
         "tuple, heads": "heads_",
-        PLAIN: "heads_[].weight heads_[].ridge",
+        NUMBER: "heads_[].weight heads_[].ridge",
         "float64, features": "heads_[].share",
         "float64, features *rank[]": "heads_[].w",
         "tuple, features": "scaling_.knots scaling_.standard scaling_.ranks",
@@ -110,11 +110,11 @@ HEADS = _held(
         "float64, evaluations": "search_.path",
     }
 )
-SCORE = _held(
+SCORE_SPECS = _specs(
     {
         "float64, features": "mean_ scale_ w_ bandwidth_",
         "float64, rows embedded": "embedding_",
-        PLAIN: "n_iter_",
+        NUMBER: "n_iter_",
         "float64, epochs": "history_.loss history_.validation",
         "float32, embedded": "parameters_.score.log_w",
         "float32, embedded embedded": "parameters_.score.W",
@@ -122,7 +122,7 @@ SCORE = _held(
         "float32, 1 hidden": "parameters_.score.w_v.weight",
     }
 )
-MLP = _held(
+MLP_SPECS = _specs(
     {
         "float32, units features": "parameters_.embed.net.0.weight",
         "float32, units": "parameters_.embed.net.0.bias parameters_.embed.net.2.bias",
@@ -131,23 +131,22 @@ MLP = _held(
         "float32, added": "parameters_.embed.net.4.bias",
     }
 )
-# What a model of each kind may hold, and without what it cannot answer; only these classes of ``regard`` are ever made
-# from a file.
-NEEDED = ("n_features_in_", "key_", "value_", "sample_weight_")
+# The arrays of each kind of model, and the attributes that it cannot predict without. No other class of ``regard`` is
+# ever made from a file.
+REQUIRED = ("n_features_in_", "key_", "value_", "sample_weight_")
 KINDS = {
-    "AttentionRegressor": (NUMBERS | SCORE, (*NEEDED, "mean_", "scale_", "embedding_", "parameters_")),
-    "AveragePoolingRegressor": (NUMBERS, NEEDED),
-    "KernelClassifier": (CLASSES | HEADS, (*NEEDED, "classes_", "heads_", "scaling_")),
-    "KernelRegressor": (NUMBERS | HEADS, (*NEEDED, "heads_", "scaling_")),
-    "LocalLinearRegressor": (NUMBERS | KERNEL, (*NEEDED, "w_", "ridge_")),
-    "NadarayaWatsonClassifier": (CLASSES | KERNEL, (*NEEDED, "classes_", "w_")),
-    "NadarayaWatsonRegressor": (NUMBERS | KERNEL, (*NEEDED, "w_")),
-    "NearestKeyRegressor": (NUMBERS, NEEDED),
+    "AttentionRegressor": (REGRESSOR_SPECS | SCORE_SPECS, (*REQUIRED, "mean_", "scale_", "embedding_", "parameters_")),
+    "AveragePoolingRegressor": (REGRESSOR_SPECS, REQUIRED),
+    "KernelClassifier": (CLASSIFIER_SPECS | HEAD_SPECS, (*REQUIRED, "classes_", "heads_", "scaling_")),
+    "KernelRegressor": (REGRESSOR_SPECS | HEAD_SPECS, (*REQUIRED, "heads_", "scaling_")),
+    "LocalLinearRegressor": (REGRESSOR_SPECS | KERNEL_SPECS, (*REQUIRED, "w_", "ridge_")),
+    "NadarayaWatsonClassifier": (CLASSIFIER_SPECS | KERNEL_SPECS, (*REQUIRED, "classes_", "w_")),
+    "NadarayaWatsonRegressor": (REGRESSOR_SPECS | KERNEL_SPECS, (*REQUIRED, "w_")),
+    "NearestKeyRegressor": (REGRESSOR_SPECS, REQUIRED),
 }
-# These may be None.
-OPTIONAL = ("sample_weight_", "shelves_.sample_weight", "history_.validation")
-# Emptied by ``forget``: what they said of rows is gone.
-EMPTIED = ("search_.", "history_.")
+MAY_BE_NONE = ("sample_weight_", "shelves_.sample_weight", "history_.validation")
+# Emptied by ``forget``: they describe rows that are gone.
+CLEARED_BY_FORGET = ("search_.", "history_.")
 
 Sizes = dict[str, Any]
 
@@ -163,87 +162,87 @@ def kind_of(model: Any, error: type[ValueError]) -> str:
 def sizes_of(
     kind: str, parameters: Mapping[str, Any], fitted: Mapping[str, Any], stated: Mapping[str, Any] | None = None
 ) -> Sizes:
-    """The sizes by name of all that a model holds, found to agree with each other and with those ``stated``.
+    """The sizes by name of the arrays of a model, checked against each other and against those ``stated``.
 
-    Raises ValueError that names the array which does not.
+    Raises ValueError naming the first array that does not agree.
     """
     missing = [name for name in KINDS[kind][1] if name not in fitted]
     if missing:
-        raise ValueError(f"{missing[0]} is missing, and a {kind} needs it")
+        raise ValueError(f"a {kind} must have {missing[0]}, which is missing")
     table, known = _table(kind, parameters, fitted), _known(fitted)
     sizes: Sizes = {}
     found = [*leaves(fitted), *leaves(parameters, "parameters", "parameters")]
-    # In the order of the table, so that sizes are those of the rows first.
+    # In the order of the table, so that sizes of rows are determined first.
     order = {pattern: number for number, pattern in enumerate(table)}
     for path, pattern, value in sorted(found, key=lambda leaf: order.get(leaf[1], len(order))):
-        held = table.get(path, table.get(pattern))
-        if held is None:
-            # Modules and attributes of one's own: as they were saved, and nothing else is known of them.
+        spec = table.get(path, table.get(pattern))
+        if spec is None:
+            # Of modules and attributes added by the user only the shapes that were saved are known.
             if not isinstance(value, np.ndarray):
                 continue
-            held = Held(f"any {path}", f"*{path}")
-        emptied = "arrival_" in fitted and path.startswith(EMPTIED)
-        _Wanted(path, held, sizes, known, stated).check(value, emptied=emptied)
+            spec = ArraySpec(f"any {path}", f"*{path}")
+        cleared = "arrival_" in fitted and path.startswith(CLEARED_BY_FORGET)
+        _ArrayCheck(path, spec, sizes, known, stated).check(value, cleared=cleared)
     unused = [name for name in stated or () if name not in sizes]
     if unused:
-        raise ValueError(f"{unused[0]} is stated, and no array has it")
+        raise ValueError(f"the stated size {unused[0]} is not that of any array")
     return sizes
 
 
 def check_classes(fitted: Mapping[str, Any]) -> None:
-    """Refuse numbers of classes that are none; this reads ``value_``."""
+    """Raise ValueError for class numbers out of range; this reads all of ``value_``."""
     if "classes_" in fitted and not 0 <= fitted["value_"].min() <= fitted["value_"].max() < len(fitted["classes_"]):
-        raise ValueError(f"value_ holds numbers of classes beyond the {len(fitted['classes_'])} of classes_")
+        raise ValueError(f"value_ must hold class numbers below {len(fitted['classes_'])}, the length of classes_")
 
 
-class _Wanted(NamedTuple):
-    """What is wanted of one array; sizes that are new are added to ``sizes``."""
+class _ArrayCheck(NamedTuple):
+    """The check of one array; new sizes are added to ``sizes``."""
 
     path: str
-    held: Held
+    spec: ArraySpec
     sizes: Sizes
     known: Mapping[str, int]
     stated: Mapping[str, Any] | None
 
-    def check(self, value: Any, *, emptied: bool) -> None:
-        if self.held.dtype == TUPLE:
+    def check(self, value: Any, *, cleared: bool) -> None:
+        if self.spec.dtype == TUPLE:
             if not isinstance(value, tuple):
                 raise self._error(f"a tuple, got a {type(value).__name__}")
-            self._check_shape((len(value),), emptied=False)
-        elif self.held.dtype == PLAIN:
+            self._check_shape((len(value),), cleared=False)
+        elif self.spec.dtype == NUMBER:
             if isinstance(value, np.ndarray):
                 raise self._error(f"a number, got an array of shape {value.shape}")
         elif isinstance(value, np.ndarray):
-            self._check_shape(value.shape, emptied=emptied and value.shape[:1] == (0,))
-            self._check_dtype(value.dtype, emptied=not value.size)
-        elif not (self.path in OPTIONAL and value is None) and not self.path.startswith("parameters."):
+            self._check_shape(value.shape, cleared=cleared and value.shape[:1] == (0,))
+            self._check_dtype(value.dtype, cleared=not value.size)
+        elif not (self.path in MAY_BE_NONE and value is None) and not self.path.startswith("parameters."):
             raise self._error(f"an array, got {str(value)[:40]!r}")
 
-    def _check_shape(self, shape: tuple[int, ...], *, emptied: bool) -> None:
-        # A name with [] is that of one head or one column.
-        wanted = self.held.shape.replace("[]", self.path[self.path.rfind("[") : self.path.rfind("]") + 1])
+    def _check_shape(self, shape: tuple[int, ...], *, cleared: bool) -> None:
+        # A size with [] is that of a single head or column.
+        wanted = self.spec.shape.replace("[]", self.path[self.path.rfind("[") : self.path.rfind("]") + 1])
         axes = wanted.split()
         some = bool(axes) and axes[-1][0] == "*"
         if not len(axes) - some <= len(shape) <= (np.inf if some and len(axes) == 1 else len(axes)):
             raise self._error(f"of shape ({wanted}), got shape {shape}")
-        # Of what forget emptied only the length is known.
-        for at, name in enumerate(axes[:1] if emptied else axes):
+        # Of arrays cleared by forget only the length is known.
+        for at, name in enumerate(axes[:1] if cleared else axes):
             size = list(shape[at:]) if name[0] == "*" else shape[at]
-            if (stated := self._wanted(name.removeprefix("*"), size)) != size:
+            if (stated := self._expected(name.removeprefix("*"), size)) != size:
                 raise self._error(f"of shape ({wanted}), where {name} is {stated}, got shape {shape}")
 
-    def _check_dtype(self, dtype: np.dtype[Any], *, emptied: bool) -> None:
-        if emptied:
+    def _check_dtype(self, dtype: np.dtype[Any], *, cleared: bool) -> None:
+        if cleared:
             return
-        wanted = self.held.dtype
-        if (known := DTYPES.get(wanted.split()[0])) is not None:
+        wanted = self.spec.dtype
+        if (known := DTYPE_PATTERNS.get(wanted.split()[0])) is not None:
             fits = re.fullmatch(known, dtype.name) is not None
-            wanted = self._wanted(f"dtype of {wanted}", dtype.name) if fits else known
+            wanted = self._expected(f"dtype of {wanted}", dtype.name) if fits else known
         if wanted != dtype.name:
             raise self._error(f"{wanted}, got {dtype.name}")
 
-    def _wanted(self, name: str, found: Any) -> Any:
-        """A size by name: known, of an array before, stated, or else what was found."""
+    def _expected(self, name: str, found: Any) -> Any:
+        """A size by name: known, that of an earlier array, stated, or else the one found."""
         if name.isdigit():
             return int(name)
         if name in self.known:
@@ -255,24 +254,30 @@ class _Wanted(NamedTuple):
         return ValueError(f"{self.path} must be {wanted}")
 
 
-def _table(kind: str, parameters: Mapping[str, Any], fitted: Mapping[str, Any]) -> dict[str, Held]:
+def _table(kind: str, parameters: Mapping[str, Any], fitted: Mapping[str, Any]) -> dict[str, ArraySpec]:
     table, needed = KINDS[kind]
     if "w_" in needed:
-        table |= MIXED if "coding_" in fitted else EACH if isinstance(fitted["w_"], np.ndarray) else ONE
-        # One number where one was given for all, whatever has become of w.
+        table |= (
+            MIXED_TABLE_SPECS
+            if "coding_" in fitted
+            else VECTOR_W_SPECS
+            if isinstance(fitted["w_"], np.ndarray)
+            else SCALAR_W_SPECS
+        )
+        # A single bandwidth for all features, even if w is an array.
         one = not isinstance(fitted.get("bandwidth_"), np.ndarray)
-        return table | {"bandwidth_": Held(PLAIN)} if one else table
-    return table | MLP if isinstance(parameters.get("embed"), str) else table
+        return table | {"bandwidth_": ArraySpec(NUMBER)} if one else table
+    return table | MLP_SPECS if isinstance(parameters.get("embed"), str) else table
 
 
 def _known(fitted: Mapping[str, Any]) -> dict[str, int]:
-    """Sizes that follow from what is no array, or from another size."""
+    """Sizes that follow from values that are no arrays, or from other sizes."""
     columns = fitted["n_features_in_"]
     known = {"columns": columns, "features": columns}
     if "coding_" in fitted:
         coding = fitted["coding_"]
         if coding.columns != columns:
-            raise ValueError(f"coding_ is of {coding.columns} columns, and n_features_in_ says {columns}")
+            raise ValueError(f"coding_ must have n_features_in_ = {columns} columns, got {coding.columns}")
         known |= {"parts": len(coding.parts), "features": len(coding.features)}
     known["answers"] = math.prod(np.shape(fitted["value_"])[1:])
     if hasattr(fitted.get("search_"), "w"):
@@ -281,7 +286,7 @@ def _known(fitted: Mapping[str, Any]) -> dict[str, int]:
 
 
 def leaves(value: Any, path: str = "", pattern: str = "") -> Iterator[tuple[str, str, Any]]:
-    """Every value inside of another that is no tuple or dict, and the tuples, with where it is."""
+    """Path, pattern (the path without indices) and value of everything inside, except dicts and named tuples."""
     if isinstance(value, Mapping):
         named: list[tuple[str, Any]] = [(str(name), inner) for name, inner in value.items()]
     elif isinstance(value, tuple) and hasattr(value, "_fields"):

@@ -14,11 +14,11 @@ import numpy as np
 
 from regard.core.arrays import Array, is_chunked
 from regard.data.files import PathLike
-from regard.data.packing import Packer, Unpacker
-from regard.data.sealed import Kind, Sealed, read_sealed, write_sealed
+from regard.data.packing import pack, unpack
+from regard.data.sealed import FileKind, Sealed, read_sealed, write_sealed
 from regard.store.model_schema import KINDS, check_classes, kind_of, sizes_of
 
-# Tuples with named fields that a fitted attribute may be: name in files → class.
+# Named tuples that a fitted attribute may be: name in files → path of the class.
 RECORDS = {
     "Coding": "regard.data.columns.Coding",
     "Head": "regard.bandwidth.heads.LearnedHead",
@@ -33,15 +33,15 @@ RECORDS = {
 }
 
 
-# Rows of a large model once more, for whoever maps it; never an attribute.
-_SHELVES = "shelves_"
+# A second copy of the rows of a large model, in blocks for mapped reading; in files only, never an attribute.
+_ROW_BLOCKS = "shelves_"
 
 
 class StoreError(ValueError):
-    """A model that cannot be saved, or a file that is no model, is damaged or is not ours to read."""
+    """A model that cannot be saved, or a file that is not a model, is damaged, or is of a newer format."""
 
 
-_KIND = Kind(
+_KIND = FileKind(
     "regard-model",
     1,
     "regard model",
@@ -51,11 +51,11 @@ _KIND = Kind(
 
 
 class Saved(NamedTuple):
-    """What a model file holds."""
+    """The contents of a model file."""
 
     model: Any
     metadata: dict[str, Any]  # what ``save`` was given
-    regard_version: str  # of the library that wrote it
+    regard_version: str  # that wrote the file
 
 
 def save(
@@ -70,16 +70,16 @@ def save(
 
     Parameters
     ----------
-    model : a fitted estimator of one of ``KINDS``. Rows on a cluster are brought here: the file holds them.
-    path : the file; one that exists, or a link, is refused unless ``force``.
-    metadata : plain data to keep with the model (None, booleans, numbers, text, arrays, lists, tuples, dicts).
-    force : replace what is there. If writing fails, what was there stays.
-    single : keep the training rows and their y in single precision: half the file, answers good to seven digits.
+    model : a fitted estimator of one of ``KINDS``. Rows on a cluster are fetched: the file contains them.
+    path : the file; an existing file or link is refused unless ``force``.
+    metadata : plain data to store with the model (None, booleans, numbers, text, arrays, lists, tuples, dicts).
+    force : replace an existing file. If writing fails, the existing file is unchanged.
+    single : store the training rows and their y in single precision: half the size, answers to seven digits.
 
-    A model of 65,536 rows or more, if a query looks at a part of them only, is written with a second copy of its rows
-    in an order of space: twice the file, of which ``load(…, mapped=True)`` then reads what a prediction needs.
+    A model of 65,536 rows or more whose queries reach only part of them is written with a second copy of its rows in
+    spatial order: twice the size, of which ``load(…, mapped=True)`` then reads what a prediction needs.
 
-    Raises StoreError. *Cost*: O(size of the fitted arrays), and of large models O(K·log K·d) for that order.
+    Raises StoreError. *Cost*: O(size of the fitted arrays), and of large models O(K·log K·d) for the spatial order.
     """
     description, arrays = _describe(model, metadata or {}, single=single)
     write_sealed(path, _KIND, description, arrays, force=force)
@@ -88,21 +88,21 @@ def save(
 def load(path: PathLike, *, embed: Any = None, mapped: bool = False) -> Any:
     """The estimator that ``save`` wrote; it predicts the same to the last bit.
 
-    mapped : leave the arrays in the file and read them when they are needed: a large model is there at once, and
-        processes that map the same file share its memory. Its checksum is not verified. The file must stay as it is:
-        one that was cut short or written to is refused by the next call, but during a call that cannot be caught.
-        ``predict`` and ``predict_proba`` of a large model read the rows that can show in the answers, or all of them
-        where that is most; answers differ from those of the model in memory by rounding.
-    embed : for an ``AttentionRegressor`` whose module is of a class of your own, one made in the same way.
+    mapped : leave the arrays in the file and read them when they are needed: a large model loads at once, and
+        processes that map the same file share its memory. The checksum is not verified. The file must not change: the
+        next call detects a file that was truncated or written to, but a change during a call cannot be detected.
+        ``predict`` and ``predict_proba`` of a large model read the rows that can affect the answers, or all of them
+        if those are most; answers differ from those of the model in memory by rounding.
+    embed : for an ``AttentionRegressor`` with a module of your own as ``embed``, a module made in the same way.
 
-    Raises StoreError for a file that is damaged, cut short, of a newer format, or not a model at all.
+    Raises StoreError for a file that is damaged, truncated, of a newer format, or not a model.
     """
     return load_with_metadata(path, embed=embed, mapped=mapped).model
 
 
 def load_with_metadata(path: PathLike, *, embed: Any = None, mapped: bool = False) -> Saved:
     """The estimator, the metadata saved with it, and the version of regard that wrote it. Raises as ``load``."""
-    return _made(read_sealed(path, _KIND, mapped=mapped), path, embed, mapped=mapped)
+    return _restored(read_sealed(path, _KIND, mapped=mapped), path, embed, mapped=mapped)
 
 
 def _describe(model: Any, metadata: Mapping[str, Any], *, single: bool) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -114,64 +114,65 @@ def _describe(model: Any, metadata: Mapping[str, Any], *, single: bool) -> tuple
         model = with_rows_in_memory(model)
     fitted = {name: value for name, value in vars(model).items() if name.endswith("_") and name[0] != "_"}
     if not fitted:
-        raise StoreError(f"this {kind} is not fitted; there is nothing to save")
+        raise StoreError(f"this {kind} is not fitted; call fit before save")
     if single:
         fitted |= {name: _single(name, fitted[name]) for name in ("key_", "value_") if name in fitted}
     if "key_" in fitted:
-        # What it needs is there already: the model is an estimator.
+        # Imported late to keep this module light; an estimator has loaded what it needs.
         from regard.model.mapped import shelved
 
         rows = (fitted[name] for name in ("key_", "value_", "sample_weight_"))
-        if (shelves := shelved(model._smoother, *rows)) is not None:
-            fitted[_SHELVES] = shelves
+        if (blocks := shelved(model._smoother, *rows)) is not None:
+            fitted[_ROW_BLOCKS] = blocks
     parameters = getattr(model, "_plain_params", model.get_params)(deep=False)
-    packer = Packer(RECORDS, StoreError)
-    description = {
-        "kind": kind,
-        "parameters": packer.named("parameters", parameters),
-        "fitted": packer.named("fitted", fitted),
-        "metadata": packer.pack("metadata", dict(metadata)),
+    arrays: dict[str, Array] = {}
+    description = {"kind": kind} | {
+        part: {name: pack(f"{part}/{name}", value, arrays, RECORDS, StoreError) for name, value in values.items()}
+        for part, values in (("parameters", parameters), ("fitted", fitted))
     }
+    description["metadata"] = pack("metadata", dict(metadata), arrays, RECORDS, StoreError)
     try:
         description["sizes"] = sizes_of(kind, parameters, fitted)
     except ValueError as reason:
-        raise StoreError(f"this {kind} is not as fit left it: {reason}") from None
-    return description, packer.arrays
+        raise StoreError(f"this {kind} is inconsistent: {reason}") from None
+    return description, arrays
 
 
 def _single(name: str, array: Array) -> Array:
-    """Floats in single precision; numbers of classes stay."""
+    """Floats in single precision; class numbers are unchanged."""
     if array.dtype != np.float64:
         return array
     with np.errstate(over="ignore"):
         narrow = array.astype(np.float32)
     if not np.array_equal(np.isinf(narrow), np.isinf(array)):
-        raise StoreError(f"{name} holds numbers beyond single precision; save it without single=True")
+        raise StoreError(f"{name} has values too large for single precision; save with single=False")
     return narrow
 
 
-def _made(sealed: Sealed, path: PathLike, embed: Any, *, mapped: bool) -> Saved:
+def _restored(sealed: Sealed, path: PathLike, embed: Any, *, mapped: bool) -> Saved:
     description, arrays, file = sealed
-    if description["kind"] not in list(KINDS):  # a forged one may have no hash
+    if description["kind"] not in list(KINDS):  # a list: a forged kind may not be hashable
         raise StoreError(f"{path}: holds a {str(description['kind'])[:60]!r}; only {', '.join(KINDS)} are loaded")
     try:
-        unpack = Unpacker(arrays, RECORDS)
-        parameters, fitted = unpack.named(description["parameters"]), unpack.named(description["fitted"])
-        metadata = unpack.unpack(description["metadata"])
-        shelves = fitted.get(_SHELVES)
+        parameters, fitted = (
+            {name: unpack(value, arrays, RECORDS) for name, value in description[part].items()}
+            for part in ("parameters", "fitted")
+        )
+        metadata = unpack(description["metadata"], arrays, RECORDS)
+        blocks = fitted.get(_ROW_BLOCKS)
         model = getattr(import_module("regard"), description["kind"])(**parameters)
         for name, value in fitted.items():
             if not (name.isidentifier() and name.endswith("_") and name[0] != "_"):
-                raise ValueError(f"{name!r} is no name of a fitted attribute")
-            if name != _SHELVES:
+                raise ValueError(f"{name!r} is not the name of a fitted attribute")
+            if name != _ROW_BLOCKS:
                 setattr(model, name, value)
         if file is not None:
             model._file = file
-        if mapped and shelves is not None:
+        if mapped and blocks is not None:
             from regard.model.mapped import mapped_rows
 
-            model._make_rows = mapped_rows(shelves, model.key_, model.value_, model.sample_weight_)
-        # Files written before sizes were stated have none; their arrays are checked against each other.
+            model._make_rows = mapped_rows(blocks, model.key_, model.value_, model.sample_weight_)
+        # Files of older versions state no sizes; their arrays are checked against each other.
         sizes_of(description["kind"], parameters, fitted, description.get("sizes"))
         if not mapped:
             check_classes(fitted)
@@ -181,8 +182,8 @@ def _made(sealed: Sealed, path: PathLike, embed: Any, *, mapped: bool) -> Saved:
         if hasattr(model, "_rebuild"):
             model._rebuild(embed)
         elif embed is not None:
-            raise ValueError(f"embed is for an AttentionRegressor, and this is a {description['kind']}")
-        model._smoother  # noqa: B018  # made here: what does not make one is no model
+            raise ValueError(f"embed is only for AttentionRegressor, but this file holds a {description['kind']}")
+        model._smoother  # noqa: B018  # raises if the attributes do not make a model
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as reason:
         raise StoreError(f"{path}: {reason}") from None
     return Saved(model, metadata, str(description["regard"]))

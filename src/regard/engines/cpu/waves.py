@@ -24,7 +24,7 @@ from regard.core.arrays import Array
 from regard.core.bounds import bounds_of
 from regard.core.forks import forked
 from regard.core.problem import Problem
-from regard.engines.costs import FINEST
+from regard.engines.costs import MAX_MODES
 
 Power = tuple[int, ...]
 
@@ -189,7 +189,7 @@ def _fitted(
     centre = low + 0.5 * (high - low)
     period = (high - low) * w + 2.0 * reach * (1.0 + 1e-9)
     halves = np.ceil(reach * period / (2.0 * pi))
-    if float(np.prod(2.0 * halves + 1.0)) * UPSAMPLING**r > FINEST:
+    if float(np.prod(2.0 * halves + 1.0)) * UPSAMPLING**r > MAX_MODES:
         return None
     counts = tuple(int(2 * half + 1) for half in halves)
     eps = min(max(target / 4.0, FINEST_EPS), 1e-3)
