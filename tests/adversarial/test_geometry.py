@@ -15,13 +15,13 @@ from support.generators import make_inputs
 @every_engine
 @few_and_many
 @pytest.mark.parametrize("name", SOFT)
-@pytest.mark.parametrize("distance", [1e6, 1e10, 1e50, 1e100, 1e150, 1e200, 1e300])
-def test_31_far_queries_stay_inside_the_hull(distance, name, queries, engine):
-    for direction in (np.array([1.0, 0.0]), np.array([-1.0, 1.0])):
-        far = QUERY[:queries] + distance * direction
-        output, logsumexp = pool(far, KEY, VALUE, RADIAL[name](1.0), engine=engine)
-        assert ((output >= VALUE.min()) & (output <= VALUE.max())).all()
-        assert np.isfinite(logsumexp).all()
+def test_31_far_queries_stay_inside_the_hull(name, queries, engine):
+    for distance in (1e6, 1e10, 1e50, 1e100, 1e150, 1e200, 1e300):
+        for direction in (np.array([1.0, 0.0]), np.array([-1.0, 1.0])):
+            far = QUERY[:queries] + distance * direction
+            output, logsumexp = pool(far, KEY, VALUE, RADIAL[name](1.0), engine=engine)
+            assert ((output >= VALUE.min()) & (output <= VALUE.max())).all(), distance
+            assert np.isfinite(logsumexp).all(), distance
 
 
 @every_engine
@@ -180,15 +180,15 @@ def test_39_ties_are_shared_as_w_grows(w, queries, dtype, engine):
 @every_engine
 @every_dtype
 @few_and_many
-@pytest.mark.parametrize("w", [1e3, 1e6, 1e15, 1e20, 1e30, 1e50, 1e69, 1e71, 1e100, 1e145, 1e160, 1e300])
-def test_39_ties_share_by_their_sample_weights(w, queries, dtype, engine):
+def test_39_ties_share_by_their_sample_weights(queries, dtype, engine):
     """However low the scores are: the logarithm of a weight would not show beside them."""
     key = np.array([[-1, 0], [1, 0], [0, 1], [5, 5]], dtype)
     query, value = np.zeros((queries, 2), dtype), np.array([1.0, 2.0, 4.0, -7.0], dtype)
     for weight in (np.array([1.0, 3.0, 4.0, 2.0]), np.array([1e-30, 1e-30, 2e-30, 1e30])):
         expected = weight[:3] @ value[:3] / weight[:3].sum()
-        for score in (Gaussian(w), Laplace(w), Gaussian([w, w]), Nearest(w)):
-            output = pool(query, key, value, score, sample_weight=weight, engine=engine).output
-            assert close(output, expected, dtype)
-            weights = attention_weights(query, key, score, sample_weight=weight, engine=engine)
-            assert close(weights @ value, expected, dtype)
+        for w in (1e3, 1e6, 1e15, 1e20, 1e30, 1e50, 1e69, 1e71, 1e100, 1e145, 1e160, 1e300):
+            for score in (Gaussian(w), Laplace(w), Gaussian([w, w]), Nearest(w)):
+                output = pool(query, key, value, score, sample_weight=weight, engine=engine).output
+                assert close(output, expected, dtype), score
+                weights = attention_weights(query, key, score, sample_weight=weight, engine=engine)
+                assert close(weights @ value, expected, dtype), score

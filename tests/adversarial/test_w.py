@@ -48,12 +48,12 @@ def test_25_26_enormous_w_is_the_nearest_key(name, queries, dtype, engine):
 
 @every_engine
 @pytest.mark.parametrize("name", [name for name in KERNELS if name not in SOFT])
-@pytest.mark.parametrize("w", [1e8, 1e100, 1e200, 1e300, 1e308])
-def test_25_26_enormous_w_of_a_compact_kernel_reaches_only_itself(w, name, engine):
-    output, logsumexp = pool(KEY, KEY, VALUE, RADIAL[name](w), engine=engine)
-    assert np.array_equal(output, VALUE)
-    assert np.array_equal(logsumexp, np.zeros(50))
-    assert np.isneginf(pool(KEY[:40] + 0.25, KEY, VALUE, RADIAL[name](w), engine=engine).logsumexp).all()
+def test_25_26_enormous_w_of_a_compact_kernel_reaches_only_itself(name, engine):
+    for w in (1e8, 1e100, 1e200, 1e300, 1e308):
+        output, logsumexp = pool(KEY, KEY, VALUE, RADIAL[name](w), engine=engine)
+        assert np.array_equal(output, VALUE), w
+        assert np.array_equal(logsumexp, np.zeros(50)), w
+        assert np.isneginf(pool(KEY[:40] + 0.25, KEY, VALUE, RADIAL[name](w), engine=engine).logsumexp).all(), w
 
 
 @every_engine

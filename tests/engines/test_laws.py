@@ -38,12 +38,13 @@ def test_translation_by_exact_offsets(score, dtype, engine):
 
 
 @every_engine
-@pytest.mark.parametrize("scale", [2.0**-300, 2.0**-20, 2.0**20, 2.0**300])
 @pytest.mark.parametrize("name", KERNELS)
-def test_units_cancel(name, scale, engine):
+def test_units_cancel(name, engine):
     query, key, value, _ = make_inputs("plain", 34, 40, 1, d=D)
     expected = pool(query, key, value, RADIAL[name](0.5), engine=engine)
-    assert same(pool(query * scale, key * scale, value, RADIAL[name](0.5 / scale), engine=engine), expected)
+    for scale in (2.0**-300, 2.0**-20, 2.0**20, 2.0**300):
+        got = pool(query * scale, key * scale, value, RADIAL[name](0.5 / scale), engine=engine)
+        assert same(got, expected), scale
 
 
 @every_engine

@@ -97,14 +97,14 @@ def agree(got: Partial, expected: Partial, key: Any) -> None:
     assert (np.abs(one - two) <= 1e-12 * np.abs(two).max(axis=0, initial=0.0) + 2.0**-53 * product).all()
 
 
-@pytest.mark.parametrize("degree", [0, 1, 2])
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("data", DATA)
-def test_moments(data, score, degree):
-    problem = make(DATA[data], SCORES[score], degree)
-    got, expected = (run_moments(problem, engine) for engine in ("pruned", "reference"))
-    assert np.array_equal(got.limit, expected.limit)
-    agree(got.partial, expected.partial, problem.key)
+def test_moments(data, score):
+    for degree in (0, 1, 2):
+        problem = make(DATA[data], SCORES[score], degree)
+        got, expected = (run_moments(problem, engine) for engine in ("pruned", "reference"))
+        assert np.array_equal(got.limit, expected.limit)
+        agree(got.partial, expected.partial, problem.key)
 
 
 @pytest.mark.parametrize("score", SCORES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -145,16 +147,16 @@ HUGE = float(np.finfo(np.float64).max)
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf, 2e307, -HUGE])
 @pytest.mark.parametrize("place", [0, 1, 2])
-@pytest.mark.parametrize("row", [0, 57, 99])
-@pytest.mark.parametrize("w", [1.3, 1e-5])
-def test_no_bad_number_slips_through(number, place, row, w):
-    given = changed(place, row, number)
-    told = []
-    for engine in ("auto", "tiled"):
-        with pytest.raises(ValueError, match=f"{('query', 'key', 'value')[place]} (row {row} is not|holds)") as caught:
-            pool(*given, Gaussian(w), engine=engine)
-        told.append(str(caught.value))
-    assert told[0] == told[1]
+def test_no_bad_number_slips_through(number, place):
+    for row, w in product((0, 57, 99), (1.3, 1e-5)):
+        given, words = changed(place, row, number), []
+        for engine in ("auto", "tiled"):
+            with pytest.raises(
+                ValueError, match=f"{('query', 'key', 'value')[place]} (row {row} is not|holds)"
+            ) as caught:
+                pool(*given, Gaussian(w), engine=engine)
+            words.append(str(caught.value))
+        assert words[0] == words[1]
 
 
 def test_the_largest_values_of_a_single_key():
@@ -204,14 +206,13 @@ def test_the_options_are_heard():
 # ---- the plan
 
 
-@pytest.mark.parametrize("queries", [32, 90, 91, 300, 1000, 1290, 2000])
-@pytest.mark.parametrize("keys", [32, 90, 91, 1000, 1290])
 @pytest.mark.parametrize("d", [1, 3])
-def test_it_is_what_the_plan_says(queries, keys, d):
-    given = problem(queries, keys, d)
-    first = explain_plan(*given, Gaussian(0.3)).steps[0]
-    planned = first.engine == "reference" or (first.engine == "tiled" and "done at once" in first.reason)
-    assert (run_at_once(*given, Gaussian(0.3), None) is not None) == planned
+def test_it_is_what_the_plan_says(d):
+    for queries, keys in product((32, 90, 91, 300, 1000, 1290, 2000), (32, 90, 91, 1000, 1290)):
+        given = problem(queries, keys, d)
+        first = explain_plan(*given, Gaussian(0.3)).steps[0]
+        planned = first.engine == "reference" or (first.engine == "tiled" and "done at once" in first.reason)
+        assert (run_at_once(*given, Gaussian(0.3), None) is not None) == planned, (queries, keys)
 
 
 # ---- the program
