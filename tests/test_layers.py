@@ -164,7 +164,7 @@ def test_imports_point_down() -> None:
         ("engines.cpu.reference", "from regard.engines.cpu.tiled import moments"),
         ("engines.cpu.tiled", "from regard.engines.cpu import reference"),
         ("engines.cpu.pruned", "from . import tiled"),
-        ("programs.cpu.fused", "from regard.pooling.planner import plan"),
+        ("programs.cpu.gaussian_sums", "from regard.pooling.planner import plan"),
         ("data.table", "from regard.scores import KERNELS"),
         ("plot.style", "from regard.estimators import AveragePoolingRegressor"),
         ("plot.heatmaps", "from regard import pool"),
@@ -202,8 +202,14 @@ def test_modules_form_no_cycle() -> None:
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        ("engines.cpu.pruned", "from regard.engines.cpu import passes\nfrom regard.engines.cpu.words import frozen"),
-        ("engines.cpu.tiled", "from .words import frozen\nfrom regard.programs.cpu.pairs import Pairs"),
+        (
+            "engines.cpu.pruned",
+            "from regard.engines.cpu import passes\nfrom regard.engines.cpu.program_inputs import packed",
+        ),
+        (
+            "engines.cpu.tiled",
+            "from .program_inputs import packed\nfrom regard.programs.cpu.pair_scores import PairInputs",
+        ),
         ("cli.fit", "from regard import NadarayaWatsonRegressor, __version__\nfrom regard.store.models import save"),
         ("tour.guide", "import numpy\nfrom regard.data import notes"),
         ("pooling.functions", "from regard import engines"),

@@ -30,7 +30,7 @@ from regard.core.problem import build, mean_adjoint
 from regard.core.scores import RADIAL
 from regard.core.state import finish
 from regard.pooling.planner import plan
-from regard.programs.cpu import pairs
+from regard.programs.cpu import pair_scores
 
 # Read when the Triton programs are first imported.
 os.environ["TRITON_INTERPRET"] = "1"
@@ -75,7 +75,7 @@ def test_codes_number_the_rows_and_compact_kernels_come_last():
 @every_kernel
 def test_codes_of_the_programs(name):
     # Programs import nothing but programs: a change elsewhere must not leave compiled ones behind.
-    assert getattr(pairs, name.upper()) == KERNELS[name].code
+    assert getattr(pair_scores, name.upper()) == KERNELS[name].code
     math = pytest.importorskip("regard.programs.triton.math")
     if name != "gaussian":  # what remains when every other branch is not taken
         assert getattr(math, name.upper()).value == KERNELS[name].code

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from regard.bandwidth.objective import Objective
-from regard.engines.cpu.prepared import MOST, FewLines
+from regard.engines.cpu.prepared import MAX_ENTRIES, FewLines
 from support.generators import uneven as data
 
 RIDGES = [0.0, 1e-3, 1.0]
@@ -63,7 +63,7 @@ def test_it_steps_aside():
     X, y = data(20, 1)
     for options in ({"engine": "tiled"}, {"kernel": "tricube"}, {"degree": 0}):
         assert not isinstance(Objective.of(X, y, **{"degree": 1, **options})._prepared, FewLines)
-    many = data(int(np.sqrt(MOST / 4)) + 1, 1)
+    many = data(int(np.sqrt(MAX_ENTRIES / 4)) + 1, 1)
     assert Objective.of(*many, degree=1)._prepared is None
     kept = Objective.of(X, y, degree=1)._prepared
     assert not kept.holds(np.array([1e100]))

@@ -11,13 +11,13 @@ import pytest
 from regard import engines
 from regard.core.problem import Adjoint, Gradients, Problem, build
 from regard.core.state import Partial, finish
-from regard.engines.cpu import arranged, gradients, passes, pruned, reference
+from regard.engines.cpu import gradients, kd_passes, passes, pruned, reference
 from regard.pooling import planner
 from regard.pooling.functions import attention_weights, explain_plan, pool
 from regard.pooling.planner import plan
 from regard.pooling.runner import run_moments, run_pullback
+from regard.programs.cpu.kd_tree import kd_sort
 from regard.programs.cpu.lanes import block_lanes
-from regard.programs.cpu.order import kd_order
 from regard.scores import DotProduct, Epanechnikov, Gaussian, Laplace, Score, Tricube
 
 rng = np.random.default_rng(11)
@@ -177,21 +177,23 @@ def test_nothing_above_rounding_is_skipped(data, score, dtype):
 
 
 def nothing_above(tol: float, problem: Problem) -> None:
-    near = arranged.arranged(problem, plan(problem.sketch(), "pruned").steps[0])
+    ordered = kd_passes.kd_ordered(problem, plan(problem.sketch(), "pruned").steps[0])
     n, m = len(problem.query), len(problem.key)
-    partial = engines.load("reference").moments(near.problem, plan(problem.sketch(), "reference").steps[0]).partial
-    reach = near.reach()
+    partial = engines.load("reference").moments(ordered.problem, plan(problem.sketch(), "reference").steps[0]).partial
+    pruner = ordered.pruner()
     blocks = -(-n // block_lanes(problem.query.dtype.itemsize))
-    flags = reach.known(reach.level(partial.peak, partial.mass, np.inf))(slice(0, blocks))
-    seen = np.repeat(np.repeat(flags, reach.boxes.queries.shape[2], axis=0)[:n], near.step.key_tile, axis=1)[:, :m]
-    scores = problem.score(near.problem.query, near.problem.key) + near.problem.log_weight
+    flags = pruner.selection(pruner.threshold(partial.peak, partial.mass, np.inf))(slice(0, blocks))
+    visited = np.repeat(np.repeat(flags, pruner.bounds.queries.shape[2], axis=0)[:n], ordered.step.key_tile, axis=1)[
+        :, :m
+    ]
+    scores = problem.score(ordered.problem.query, ordered.problem.key) + ordered.problem.log_weight
     height = np.where(
         partial.mass > 0.0, partial.peak + np.log(np.where(partial.mass > 0.0, partial.mass, 1.0)), np.inf
     )
     least = max(tol, 2.0 ** (-53 if problem.query.dtype == np.float64 else -32))
-    rest = np.where(seen != 0, -np.inf, scores)
+    rest = np.where(visited != 0, -np.inf, scores)
     assert (rest < height[:, None] + np.log(least) - np.log(m)).all()
-    assert not seen.all()
+    assert not visited.all()
 
 
 def seen_share(problem: Problem, monkeypatch: Any) -> tuple[float, float]:
@@ -200,7 +202,7 @@ def seen_share(problem: Problem, monkeypatch: Any) -> tuple[float, float]:
     step = plan(problem.sketch(), "pruned").steps[0]
     lanes = block_lanes(problem.query.dtype.itemsize)
     tiles = -(-len(problem.query) // lanes) * -(-len(problem.key) // step.key_tile)
-    for module, name in ((passes, "average_blocks"), (gradients, "pull_queries")):
+    for module, name in ((passes, "add_moments"), (gradients, "backward_over_keys")):
         program, count = getattr(module, name), []
 
         def counted(*given: Any, program: Any = program, count: list[int] = count) -> None:
@@ -225,7 +227,7 @@ def test_it_does_skip(score, monkeypatch):
 
 
 def test_it_sees_everything_where_everything_counts(monkeypatch):
-    monkeypatch.setattr(arranged, "all_within_reach", lambda problem, space: False)
+    monkeypatch.setattr(kd_passes, "every_pair_counts", lambda problem, space: False)
     assert seen_share(make(DATA["itself"], Gaussian(0.01)), monkeypatch) == (1.0, 1.0)
 
 
@@ -240,7 +242,7 @@ def test_nothing_is_put_in_order_where_even_the_farthest_pair_counts(score, weig
     for factor, inside in ((0.999, True), (1.001, False)):
         problem = build(query, key, key[:, :2], score(factor * border), sample_weight=weights, tol=1e-9)
         step = plan(problem.sketch(), "pruned").steps[0]
-        assert (arranged.arranged(problem, step) is None) == inside
+        assert (kd_passes.kd_ordered(problem, step) is None) == inside
         exact = reference.moments(problem, plan(problem.sketch(), "reference").steps[0]).partial
         assert np.allclose(finish(pruned.moments(problem, step).partial).output, finish(exact).output, atol=1e-8)
 
@@ -273,7 +275,7 @@ def test_the_order_is_a_permutation_into_leaves(kind, n):
         "enormous": draw.normal(size=(n, 2)) * 1e306,
     }[kind]
     turned, order = points.copy(), np.arange(n)
-    kd_order(turned, np.array([1.0, 5.0]), 64, 16, order)
+    kd_sort(turned, np.array([1.0, 5.0]), 64, 16, order)
     assert np.array_equal(np.sort(order), np.arange(n))
     assert np.array_equal(turned, points[order])
     if kind == "normal" and n == 1000:

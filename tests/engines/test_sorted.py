@@ -12,7 +12,7 @@ import pytest
 from regard.core.problem import Adjoint, Gradients, Problem, build, mean_adjoint
 from regard.core.state import finish
 from regard.engines.costs import refusal
-from regard.engines.cpu import line, reference
+from regard.engines.cpu import reference, sorted_layout
 from regard.engines.cpu import sorted as engine
 from regard.pooling.planner import Step, plan
 from regard.scores import RADIAL, DotProduct, Gaussian, Nearest, Tricube
@@ -151,7 +151,7 @@ def test_rows_at_the_edge_keep_their_digits(name):
 
 @every_kernel
 def test_threads_change_nothing(name, monkeypatch):
-    monkeypatch.setattr(line, "FEWEST", 8)
+    monkeypatch.setattr(sorted_layout, "MIN_QUERIES_TO_THREAD", 8)
     problem = problem_of(name, "plain", "loo with weights", degree=2)
     one, three = (engine.moments(problem, step_of(problem, threads)).partial for threads in (1, 3))
     assert all(np.array_equal(a, b) for a, b in zip(one[:3], three[:3], strict=True))
@@ -262,8 +262,8 @@ def test_a_mass_from_elsewhere_shrinks_the_gradients(name):
 @sparse("name", COMPACT, PATHS[1:], ("option", OPTIONS))
 def test_pair_by_pair(name, option, monkeypatch):
     """With no rounding allowed every row goes there, and says the same."""
-    monkeypatch.setattr(engine, "PLAIN", 0.0)
-    monkeypatch.setattr(engine, "PLAIN_DELTA", 0.0)
+    monkeypatch.setattr(engine, "MAX_LOSS", 0.0)
+    monkeypatch.setattr(engine, "MAX_LOSS_WITH_DELTA", 0.0)
     for row in ("plain", "lattice", "far"):
         for degree in (0, 1, 2):
             problem = problem_of(name, row, option, degree=degree, tol=0.0)
@@ -274,7 +274,7 @@ def test_pair_by_pair(name, option, monkeypatch):
 @every_compact
 def test_hardly_any_row_is_done_pair_by_pair(name, monkeypatch):
     rows: list[int] = []
-    monkeypatch.setattr(engine, "pairwise", lambda line, again, *_: rows.append(len(again)))
+    monkeypatch.setattr(engine, "sum_pairs", lambda layout, again, *_: rows.append(len(again)))
     key = np.random.default_rng(2).random((3000, 1))
     labels = np.arange(3000)
     for degree in (0, 1, 2):
@@ -337,5 +337,5 @@ def test_what_it_takes():
         assert message in refusal("sorted", problem.sketch())
         with pytest.raises(ValueError, match=message):
             engine.moments(problem, step_of(problem))
-    with pytest.raises(ValueError, match="gives no weights"):
+    with pytest.raises(ValueError, match="does not compute attention weights"):
         engine.weights(good, step_of(good))

@@ -11,9 +11,9 @@ from regard.core.problem import Adjoint, Gradients, Problem, build, split_moment
 from regard.core.state import Partial
 from regard.engines import costs
 from regard.engines.costs import refusal
-from regard.engines.cpu import arranged, passes, reference, spectral
-from regard.engines.cpu.charges import values_of
-from regard.engines.cpu.waves import waves_for
+from regard.engines.cpu import kd_passes, passes, reference, spectral
+from regard.engines.cpu.fourier import fourier_grid
+from regard.engines.cpu.strengths import scaled_values
 from regard.pooling.functions import pool
 from regard.pooling.planner import plan
 from regard.scores import Epanechnikov, Gaussian
@@ -176,23 +176,23 @@ def test_no_error_above_its_bound():
     vouched = asked = 0
     for seed in range(10_000 if FULL else 1_000):
         problem = random_problem(seed)
-        waves = waves_for(problem, problem.degree)
+        waves = fourier_grid(problem, problem.degree)
         assert waves is not None
         rows = np.flatnonzero(waves.queries)
         if not rows.size:
             continue
         part = problem.take(rows)
-        got, expected = spectral.summed(problem, waves, rows, 1), truth(part)
+        got, expected = spectral.fourier_sums(problem, waves, rows, 1), truth(part)
         mass = expected.mass * np.exp(np.where(expected.mass > 0.0, expected.peak, 0.0))
         assert (np.abs(got.mass - mass) <= got.error).all(), seed
-        values, P = values_of(problem), problem.columns.shape[1]
+        values, P = scaled_values(problem), problem.columns.shape[1]
         one, two = (
             m[:, :P] - values.middle * t[:, None]
             for m, t in ((got.moments, got.mass), (averages(expected) * mass[:, None], mass))
         )
         rounding = 1e-14 * np.abs(values.middle) * mass[:, None]
         assert (np.abs(one - two) <= values.unit * got.error[:, None] + rounding).all(), seed
-        sure = got.certain
+        sure = got.certified
         if sure.any():
             state = Partial(np.zeros(sure.sum()), got.mass[sure], got.moments[sure])
             known = Partial(expected.peak[sure], expected.mass[sure], expected.moments[sure])
@@ -274,7 +274,7 @@ def test_dense_data_needs_no_pass(monkeypatch):
     def refuse(*_: Any) -> Any:
         raise AssertionError("a pair was looked at")
 
-    for module in (passes, arranged):
+    for module in (passes, kd_passes):
         monkeypatch.setattr(module, "moments", refuse)
         monkeypatch.setattr(module, "pullback", refuse)
     x = np.random.default_rng(8).uniform(0.0, 5.0, (10_000, 2))
@@ -285,7 +285,7 @@ def test_dense_data_needs_no_pass(monkeypatch):
 
 
 def test_many_uncertain_queries_see_the_tiles_near_them(monkeypatch):
-    monkeypatch.setattr(spectral, "UNORDERED", 4)
+    monkeypatch.setattr(spectral, "MAX_QUERIES_UNORDERED", 4)
     problem = make(2, w=[40.0, 30.0])
     agree(problem, spectral.moments(problem, step(problem)).partial, truth(problem))
     adjoint, state = adjoint_of(problem, 1), truth(problem)

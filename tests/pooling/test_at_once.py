@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from regard import explain_plan, pool
-from regard.engines.cpu.words import packed
+from regard.engines.cpu.program_inputs import packed
 from regard.pooling.runner import run_at_once
-from regard.programs.cpu.at_once import lay
+from regard.programs.cpu.small_sums import pack_rows
 from regard.scores import Gaussian, Laplace
 from support.agreement import identical, same
 
@@ -224,14 +224,14 @@ def test_rows_are_laid_out_and_looked_at(rows, dtype):
     query, key, value = problem(rows, rows, 3, dtype)
     lanes = 16 if dtype is np.float64 else 32
     queries, columns = np.empty((-(-rows // lanes), 3, lanes), dtype), np.empty((2, rows), dtype)
-    size, low, high = lay(query, -key, value[:, None], queries, columns)
+    size, low, high = pack_rows(query, -key, value[:, None], queries, columns)
     assert np.array_equal(queries, packed(query, lanes))
     assert np.array_equal(columns, [np.ones(rows), value])
     assert (size, low, high) == (max(query.max(), key.max()), value.min(), value.max())
     for array in (query, key, value):
         for number in (np.nan, np.inf, -np.inf):
             kept, array.flat[-1] = array.flat[-1], number
-            assert np.isnan(lay(query, key, value[:, None], queries, columns)).all()
+            assert np.isnan(pack_rows(query, key, value[:, None], queries, columns)).all()
             array.flat[-1] = kept
 
 

@@ -16,10 +16,10 @@ import pytest
 from numba.core import cgutils
 
 import regard
-from regard.programs.cpu import compiled, tiles
+from regard.programs.cpu import compiled, tile_loops
 from regard.programs.cpu.compiled import program
-from regard.programs.cpu.lanes import DEEPEST, LOG2E, block_lanes, block_program
-from regard.programs.cpu.pairs import quarter_sine
+from regard.programs.cpu.lanes import CUTOFF_EXPONENT, LOG2E, block_lanes, block_program
+from regard.programs.cpu.pair_scores import quarter_sine
 from support.soak import FULL
 
 POINTS = 200_000 if FULL else 20_000
@@ -31,10 +31,10 @@ every_precision = pytest.mark.parametrize(("dtype", "lowest", "error"), PRECISIO
 every_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
 
 
-@block_program("tile", "n", "c", of="tile")
+@block_program("tile n c", of="tile")
 def exp2_products(block):
     """tile = 2^(tile·c)."""
-    c = block.everywhere(block.value("c"))
+    c = block.broadcast(block.value("c"))
     with cgutils.for_range(block.builder, block.value("n")) as key:
         place = block.at(key.index, block.width)
         powers = [block.exp2_product(x, c) for x in block.load(block.data("tile"), place)]
@@ -53,15 +53,15 @@ def tiny(tmp_path_factory):
 
         @program
         def decays(tile, peak, cap, log2e):
-            tiles.decays(tile, tile.shape[0], peak, cap, log2e)
+            tile_loops.exponentiate(tile, tile.shape[0], peak, cap, log2e)
 
         @program
         def tops(tile, top):
-            tiles.tops(tile, tile.shape[0], top)
+            tile_loops.row_maxima(tile, tile.shape[0], top)
 
         @program
         def ties(tile, peak):
-            tiles.ties(tile, tile.shape[0], peak)
+            tile_loops.ties(tile, tile.shape[0], peak)
 
         @program
         def sines(x, out):
@@ -80,7 +80,7 @@ def laid(values: np.ndarray) -> np.ndarray:
 def run_decays(tiny, gaps: np.ndarray) -> np.ndarray:
     dtype = gaps.dtype.type
     tile = laid(-gaps)
-    tiny["decays"](tile, np.zeros(tile.shape[1], dtype), dtype(DEEPEST[gaps.itemsize] / LOG2E), dtype(LOG2E))
+    tiny["decays"](tile, np.zeros(tile.shape[1], dtype), dtype(CUTOFF_EXPONENT[gaps.itemsize] / LOG2E), dtype(LOG2E))
     return tile.ravel()[: gaps.size]
 
 
@@ -114,7 +114,7 @@ def test_powers_of_two_against_mpmath(tiny):
 
 @every_dtype
 def test_decay_is_exactly_zero_where_nobody_attends(dtype, tiny):
-    cap = dtype(DEEPEST[dtype().itemsize] / LOG2E)
+    cap = dtype(CUTOFF_EXPONENT[dtype().itemsize] / LOG2E)
     largest = np.finfo(dtype).max
     got = run_decays(tiny, np.array([0.0, 1.0, np.nextafter(cap, dtype(0.0)), cap, largest, np.inf, np.nan], dtype))
     assert np.allclose(got[:2], [1.0, np.exp(-1.0)], rtol=3e-7)
@@ -124,7 +124,7 @@ def test_decay_is_exactly_zero_where_nobody_attends(dtype, tiny):
 
 @every_dtype
 def test_decay_is_the_exponential(dtype, tiny):
-    gaps = np.linspace(0.0, DEEPEST[dtype().itemsize] / LOG2E * 0.999, POINTS).astype(dtype)
+    gaps = np.linspace(0.0, CUTOFF_EXPONENT[dtype().itemsize] / LOG2E * 0.999, POINTS).astype(dtype)
     expected = np.exp(-gaps.astype(np.longdouble))
     # log2(e) itself is rounded: an ulp of the gap, which the answer feels in proportion to the gap.
     allowed = np.finfo(dtype).eps * (2.5 + gaps.astype(float))
@@ -166,7 +166,7 @@ def test_sums_of_every_count_of_columns(n, columns, dtype):
     phi = rng.integers(-9, 9, (n + 3, columns)).astype(dtype)
     phi.flags.writeable = False
     sums = np.zeros((columns, 2, lanes))
-    tiles.reduce(tile, n, phi, 1, sums)
+    tile_loops.reduce(tile, n, phi, 1, sums)
     assert np.array_equal(sums.sum(axis=1), phi[1 : n + 1].T @ tile[:n])
 
 
@@ -228,7 +228,7 @@ def test_the_key_covers_every_source_file(copy, tmp_path):
     cache = tmp_path / "cache"
     keys = {run(KEY, cache, copy).stdout}
     assert keys == {run(KEY, cache, copy).stdout}
-    for name in ("fused.py", "__init__.py", "callee.py"):
+    for name in ("gaussian_sums.py", "__init__.py", "callee.py"):
         path = copy / "programs" / "cpu" / name
         path.write_text(path.read_text() + "\n# changed\n")
         keys.add(run(KEY, cache, copy).stdout)
@@ -334,7 +334,7 @@ def test_on_a_terminal_the_first_call_says_why_it_waits(copy, tmp_path):
         assert done.returncode == 0
         with os.fdopen(ours, "rb") as terminal:
             shown.append(_everything(terminal))
-    assert shown == ["regard: compiling its programs for this machine; later calls and runs reuse them\r\n", ""]
+    assert shown == ["regard: compiling programs for this machine; later calls and runs reuse them\r\n", ""]
 
 
 def _everything(terminal) -> str:

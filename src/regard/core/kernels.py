@@ -1,6 +1,6 @@
 """Kernels: one table of facts about each statistical kernel K(u).
 
-Adding one is a row in ``KERNELS``, a code, a class in ``scores`` and its loops in ``programs/cpu/pairs.py``. Every
+Adding one is a row in ``KERNELS``, a code, a class in ``scores`` and loops in ``programs/cpu/pair_scores.py``. Every
 other place that writes a formula again (sorted sums, Triton, torch, ONNX, the page's JavaScript) is checked against
 this table by ``tests/core/test_kernel_table.py``.
 """

@@ -62,11 +62,11 @@ def shelved(smoother: Smoother, key: Array, value: Array, sample_weight: Array |
     if isinstance(first.transform, Embedded) or not all(np.any(head.w) for head in smoother.heads):
         return None
     # Compiled programs load when they are first used.
-    from regard.engines.cpu.arranged import space_order
+    from regard.engines.cpu.kd_passes import kd_order
 
     rows = np.arange(len(key)) if sample_weight is None else np.flatnonzero(sample_weight > 0)
     w = np.linalg.norm(first.w, axis=1) if first.w.ndim == 2 else np.broadcast_to(first.w, key.shape[1]).copy()
-    rows = rows[space_order(np.asarray(first.transform.keys(key[rows]), np.float64), w, SHELF, SHELF)]
+    rows = rows[kd_order(np.asarray(first.transform.keys(key[rows]), np.float64), w, SHELF, SHELF)]
     key, value, weight = key[rows], value[rows], None if sample_weight is None else sample_weight[rows]
     starts = np.arange(0, len(rows), SHELF)
     logs = np.zeros(len(rows)) if weight is None else np.log(weight.astype(np.float64))

@@ -19,7 +19,7 @@ from regard.core.scores import Gaussian
 from regard.core.state import Partial, empty
 from regard.engines.costs import estimate
 from regard.engines.cpu.prepared import Prepared, few_lines, few_means
-from regard.engines.cpu.reference import averages as few_averages
+from regard.engines.cpu.reference import gaussian_mean as few_averages
 from regard.pooling.planner import SMALL, can_overflow, plan, step_at_once
 
 # Seeing all pairs once for a value and its slope is as good as seeing this share of them for one after the other.
@@ -61,9 +61,9 @@ def run_at_once(query: Any, key: Any, value: Any, score: Any, tol: Any) -> tuple
         if step is None:
             return None
         # It comes with numba, which small problems do without.
-        from regard.engines.cpu.at_once import averages
+        from regard.engines.cpu.small_means import gaussian_mean
 
-        found = averages(query, key, value, score, step)
+        found = gaussian_mean(query, key, value, score, step)
     if found is None:
         return None
     output, logsumexp = found

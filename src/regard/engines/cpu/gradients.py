@@ -1,4 +1,4 @@
-"""Gradients: raw sums from the adjoint programs, then the chain rule through w and the projections."""
+"""Gradients: sums from the backward programs, then the chain rule through w and the projections."""
 
 from __future__ import annotations
 
@@ -11,100 +11,110 @@ from regard.core.plan import Step
 from regard.core.problem import Adjoint, Gradients, Problem
 from regard.core.scores import Additive, DotProduct, Radial
 from regard.core.state import Partial
-from regard.engines.cpu.jobs import each, query_jobs
-from regard.engines.cpu.reach import Near
-from regard.engines.cpu.words import frozen, frozen_pairs, packed, unpacked
-from regard.programs.cpu.adjoint import pull_keys, pull_queries
-from regard.programs.cpu.centred import pull_centred
-from regard.programs.cpu.pairs import ADDITIVE, Pairs
+from regard.engines.cpu.program_inputs import packed, read_only, read_only_inputs, unpacked
+from regard.engines.cpu.pruning import TileSelection
+from regard.engines.cpu.worker_threads import query_jobs, run_jobs
+from regard.programs.cpu.backward_sums import backward_over_keys, backward_over_queries
+from regard.programs.cpu.centred_moments import backward_centred
+from regard.programs.cpu.pair_scores import ADDITIVE, PairInputs
 
 
 def sums_over_keys(
-    problem: Problem, pairs: Pairs, step: Step, partial: Partial, adjoint: Adjoint, near: Near, only_w: bool
+    problem: Problem,
+    pairs: PairInputs,
+    step: Step,
+    partial: Partial,
+    adjoint: Adjoint,
+    select: TileSelection,
+    only_w: bool,
 ) -> tuple[Array, Array]:
-    """Raw sums over keys: for w, and for the (projected) queries; of these no columns if ``only_w``."""
+    """Sums over keys for the gradients of w and of the (projected) queries; the latter has no columns if ``only_w``."""
     dtype, lanes = problem.query.dtype, pairs.queries.shape[2]
-    share = _share(partial)[:, None]
+    inverse_mass = _inverse_mass(partial)[:, None]
 
-    def lay(rows: Array) -> Array:
-        laid = packed(rows.astype(dtype), lanes)
-        # The copies that fill up the last block must not count.
-        laid[-1, :, lanes - (len(pairs.queries) * lanes - pairs.rows) :] = 0.0
-        return frozen(laid)
+    def pack(rows: Array) -> Array:
+        packed_rows = packed(rows.astype(dtype), lanes)
+        # The padding of the last block must not contribute.
+        packed_rows[-1, :, lanes - (len(pairs.queries) * lanes - pairs.rows) :] = 0.0
+        return read_only(packed_rows)
 
-    left, value, right = lay(adjoint.left * share), lay(adjoint.value), lay(-adjoint.right)
-    plain = lay(np.zeros((len(share), 0)) if adjoint.plain is None else adjoint.plain * share)
+    left, value, right = pack(adjoint.left * inverse_mass), pack(adjoint.value), pack(-adjoint.right)
+    plain = pack(np.zeros((len(inverse_mass), 0)) if adjoint.plain is None else adjoint.plain * inverse_mass)
     peak = packed(partial.peak.astype(dtype), lanes)
-    columns, size = frozen(problem.columns), pairs.keys.shape[1]
+    columns, size = read_only(problem.columns), pairs.keys.shape[1]
     grad_query = np.zeros((len(pairs.queries), 0 if only_w else size, 2, lanes))
 
     def run(rows: slice) -> Array:
         grad_w = np.zeros((1 if pairs.form == ADDITIVE else size, size))
-        where = rows.start, rows.stop, step.key_tile, near(rows)
+        where = rows.start, rows.stop, step.key_tile, select(rows)
         sums = pairs, columns, left, value, right, plain
         if problem.rough and only_w:
-            pull_centred(*sums, *where, peak, grad_w)
+            backward_centred(*sums, *where, peak, grad_w)
         else:
-            pull_queries(*sums, *where, peak, grad_w, grad_query)
+            backward_over_keys(*sums, *where, peak, grad_w, grad_query)
         return grad_w
 
-    parts = each(run, query_jobs(pairs.queries, step), step.threads)
+    parts = run_jobs(run, query_jobs(pairs.queries, step), step.threads)
     return np.sum(parts, axis=0), unpacked(grad_query.sum(axis=2), pairs.rows)
 
 
 def sums_over_queries(
-    problem: Problem, pairs: Pairs, step: Step, partial: Partial, adjoint: Adjoint, near: Near
+    problem: Problem, pairs: PairInputs, step: Step, partial: Partial, adjoint: Adjoint, select: TileSelection
 ) -> tuple[Array, Array]:
-    """Raw sums over queries: for the (projected) keys, and for the values."""
+    """Sums over queries for the gradients of the (projected) keys and of the values."""
     dtype, lanes = problem.query.dtype, pairs.queries.shape[2]
     n_key = len(problem.key)
     weight = problem.sample_weight
     none = np.empty(0, dtype)
     attended = partial.mass > 0.0
-    mirrored = frozen_pairs(
+    mirrored = read_only_inputs(
         pairs._replace(
             rows=n_key,
             queries=packed(pairs.keys, lanes),
             keys=unpacked(pairs.queries, pairs.rows),
-            key_shift=none if pairs.direct else np.where(attended, -partial.peak, 0.0).astype(dtype),
-            key_scale=none,
+            key_bias=none if pairs.direct else np.where(attended, -partial.peak, 0.0).astype(dtype),
+            key_weight=none,
             mask=pairs.mask.T,
             bias=pairs.bias.T,
             query_labels=packed(pairs.key_labels, lanes),
             key_labels=unpacked(pairs.query_labels, pairs.rows),
         )
     )
-    # With the queries' peaks in the shift, the gap to exp's argument 0 is minus the key's own log weight.
+    # The bias holds the queries' peaks, so the peak along the lanes is minus the key's own log weight.
     own = np.zeros(n_key) if problem.log_weight is None else -problem.log_weight
     peak = packed(own.astype(dtype), lanes)
-    turned = np.r_[1.0, np.full(adjoint.left.shape[1] - 1, -1.0)]  # δ is seen from the other side
+    signs = np.r_[1.0, np.full(adjoint.left.shape[1] - 1, -1.0)]  # δ changes sign when the roles are exchanged
     nothing = np.zeros((len(adjoint.left), 0))
-    flat = nothing if adjoint.plain is None else adjoint.plain * turned[: adjoint.plain.shape[1]]
-    left, right, plain = (frozen(part.astype(dtype)) for part in (adjoint.left * turned, -adjoint.right * turned, flat))
-    value, share = frozen(adjoint.value.astype(dtype)), frozen(_share(partial).astype(dtype))
-    columns = frozen(packed(problem.columns, lanes))
+    flat = nothing if adjoint.plain is None else adjoint.plain * signs[: adjoint.plain.shape[1]]
+    left, right, plain = (
+        read_only(part.astype(dtype)) for part in (adjoint.left * signs, -adjoint.right * signs, flat)
+    )
+    value, inverse_mass = read_only(adjoint.value.astype(dtype)), read_only(_inverse_mass(partial).astype(dtype))
+    columns = read_only(packed(problem.columns, lanes))
     grad_key = np.zeros((len(columns), pairs.keys.shape[1], 2, lanes))
     grad_value = np.zeros((len(columns), problem.columns.shape[1], 2, lanes))
 
     def run(rows: slice) -> None:
-        where = rows.start, rows.stop, step.key_tile, near(rows)
-        pull_keys(mirrored, share, columns, left, value, right, plain, *where, peak, grad_key, grad_value)
+        where = rows.start, rows.stop, step.key_tile, select(rows)
+        backward_over_queries(
+            mirrored, inverse_mass, columns, left, value, right, plain, *where, peak, grad_key, grad_value
+        )
 
-    each(run, query_jobs(columns, step), step.threads)
+    run_jobs(run, query_jobs(columns, step), step.threads)
     key, values = (unpacked(grad.sum(axis=2), n_key) for grad in (grad_key, grad_value))
     if pairs.direct and weight is not None:
         key, values = key * weight[:, None], values * weight[:, None]
     return (-key if isinstance(problem.score, Radial) else key), values
 
 
-def _share(partial: Partial) -> Array:
-    """1/mass, 0 where nobody is attended to."""
+def _inverse_mass(partial: Partial) -> Array:
+    """1/mass, 0 in empty rows."""
     attended = partial.mass > 0.0
     return np.where(attended, 1.0 / np.where(attended, partial.mass, 1.0), 0.0)
 
 
 def no_gradients(problem: Problem, want: frozenset[str]) -> Gradients:
-    """All zero: there are no pairs."""
+    """Zero gradients, for a problem without pairs."""
     score = problem.score
     w: Any = np.zeros_like(score.w) if isinstance(score, Radial | DotProduct) else None
     if isinstance(score, Additive):
@@ -115,7 +125,7 @@ def no_gradients(problem: Problem, want: frozenset[str]) -> Gradients:
 
 
 def chain_rule(problem: Problem, raw: dict[str, Any]) -> dict[str, Any]:
-    """Raw sums → gradients, through u² = ‖w∘δ‖² or through the projections."""
+    """Sums of the programs → gradients, through u² = ‖w∘δ‖² or through the projections."""
     score, out = problem.score, dict(raw)
     if isinstance(score, Radial):
         w = score.w

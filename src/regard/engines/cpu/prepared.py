@@ -1,8 +1,8 @@
-"""Prepared problems: Gaussian means or lines of the same rows at many w; what does not depend on w is laid out once.
+"""Gaussian means or local lines of the same rows at many w; what does not depend on w is computed once.
 
-A search evaluates the same rows at dozens or thousands of w, and most of a pass through an engine would be spent on
-getting ready for it. A prepared problem has an engine's two verbs with w as their argument. Which of the three there
-are is used, if any, is decided once before a search, by ``pooling.runner.prepare``:
+A search evaluates the same rows at dozens or thousands of w, and most of an engine's pass would be preparation. A
+prepared problem has the two operations of an engine, with w as an argument. ``pooling.runner.prepare`` decides before a
+search which of these classes is used, if any:
 
 - ``FewMeans``: means of a few dozen rows, in plain numpy;
 - ``FewLines``: moments of degree 2 of a few dozen rows, in plain numpy;
@@ -20,43 +20,44 @@ from regard.core.problem import Adjoint, Outcome, Problem, moment_count
 from regard.core.scores import Gaussian
 from regard.core.state import Partial
 
-# Differences and w whose squares, and products of squares, are safe.
-SMALLEST, LARGEST = 1e-70, 1e70
-# What is lost where exp underflows is below the rounding of a mass above this.
+# Differences and w of this size have squares, and products of squares, that neither overflow nor underflow.
+MIN_MAGNITUDE = 1e-70
+MAX_MAGNITUDE = 1e70
+# Above this mass per key, what underflow of exp removes is below rounding.
 LEAST_MASS = 1e-280
-# Numbers of lines kept at most, 4 MB; with more the compiled programs are as fast.
-MOST = 1 << 19
+# Largest number of terms stored for lines, 4 MB; with more the compiled programs are as fast.
+MAX_ENTRIES = 1 << 19
 
 
 class Prepared:
-    """A problem of Q queries and d features, ready for any w it holds."""
+    """A problem of Q queries and d features, ready to be evaluated at any w for which ``holds(w)``."""
 
     def holds(self, w: Array) -> bool:
-        """Whether w is one number or (d,), and no square of it overflows or vanishes."""
+        """Whether w is a scalar or (d,), and none of its squares overflows or underflows."""
         size = np.abs(w[w != 0.0])
-        return w.ndim < 2 and bool(((size > SMALLEST) & (size < LARGEST)).all())
+        return w.ndim < 2 and bool(((size > MIN_MAGNITUDE) & (size < MAX_MAGNITUDE)).all())
 
     def moments(self, w: Array, *, slopes: bool = False) -> Outcome:
-        """The state at w, and queries of so little mass that it should not be trusted for them.
+        """The state at w, and a mask of queries whose mass is too small for it to be reliable.
 
-        Means are about each query's own value: the moments are Σ exp(score)·(value − own) and, with ``slopes``, what
-        ``pullback`` needs beyond that. Lines have an engine's moments of degree 2, which are all that it needs.
-        *Cost*: O(Q·K·d), of lines O(Q·K·d²).
+        Means are relative to each query's own value: the moments are Σ exp(score)·(value − own) and, with ``slopes``,
+        what ``pullback`` needs in addition. Lines have an engine's moments of degree 2, which are all that it needs.
+        *Cost*: O(Q·K·d), for lines O(Q·K·d²).
         """
         raise NotImplementedError
 
     def pullback(self, w: Array, partial: Partial, adjoint: Adjoint) -> Array:
-        """Gradient of w, shaped as w; ``partial`` is what ``moments`` returned, or, of lines, merged with more."""
+        """Gradient of w, shaped as w; ``partial`` is what ``moments`` returned, with more keys for lines."""
         raise NotImplementedError
 
 
 def shaped_as(w: Array, by_square: Array) -> Array:
-    """The gradient of w from one (d,) by w²/2."""
+    """The gradient by w from the gradient (d,) by w²/2."""
     return np.asarray(w * (by_square if w.ndim else by_square.sum()))
 
 
 def is_plain_mean(problem: Problem) -> bool:
-    """Whether a problem is a Gaussian mean of one column in float64, w no matrix, with labels and without a mask."""
+    """Whether a problem is a Gaussian mean of one column in float64, w no matrix, with labels and no mask."""
     plain = isinstance(problem.score, Gaussian) and problem.score.w.ndim < 2 and problem.query.dtype == np.float64
     alone = problem.mask is None and problem.exclude is not None
     return plain and alone and not problem.degree and problem.columns.shape[1] == 1
@@ -64,18 +65,18 @@ def is_plain_mean(problem: Problem) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class FewMeans(Prepared):
-    """Means by the squares of all differences; make it by ``few_means``."""
+    """Means from the squares of all differences; built by ``few_means``."""
 
     squares: Array  # (Q, K, d)  δ²
     gain: Array  # (Q, K)  value − own
     bias: Array  # (Q, K)  log weights; −inf where a key may not be attended to
-    staying: Array  # (Q,)  mass at the query's own place, of its own value
+    staying: Array  # (Q,)  mass at the query's own position, with its own value
     least_mass: float
 
     def moments(self, w: Array, *, slopes: bool = False) -> Outcome:
         by = np.broadcast_to(-0.5 * np.asarray(w) ** 2, self.squares.shape[2])
         score = self.squares @ by + self.bias
-        # Relative to its peak the nearest key weighs exactly 1; copies that stay are at score 0.
+        # Relative to its peak the nearest key has weight exactly 1; copies of the query have score 0.
         peak = score.max(axis=1, initial=-np.inf)
         peak = np.where((self.staying > 0.0) | np.isneginf(peak), 0.0, peak)
         e, unit = np.exp(score - peak[:, None]), np.exp(peak)
@@ -95,9 +96,9 @@ class FewMeans(Prepared):
 
 
 def few_means(problem: Problem, own: Array, staying: Array | None) -> FewMeans | None:
-    """Lay out a problem whose queries have values ``own`` (Q,), and copies of that mass.
+    """Prepare a problem whose queries have values ``own`` (Q,), and mass ``staying`` (Q,) of copies of themselves.
 
-    Returns None if it is not of degree 0 in float64 with one column, labels and no mask, or if squares overflow.
+    Returns None if it is not a plain mean, or if squares overflow.
     """
     if not is_plain_mean(problem) or not _squares_fit(problem):
         return None
@@ -109,10 +110,10 @@ def few_means(problem: Problem, own: Array, staying: Array | None) -> FewMeans |
 
 @dataclass(frozen=True, eq=False)
 class FewLines(Prepared):
-    """Moments of degree 2 by all that is averaged; make it by ``few_lines``."""
+    """Moments of degree 2 from all terms that are averaged; built by ``few_lines``."""
 
-    places: Array  # (Q, K, 1 + d)  (1, δ)
-    terms: Array  # (Q, K, M)  what is averaged: columns, δ, columns·δ, δδᵀ
+    affine: Array  # (Q, K, 1 + d)  (1, δ)
+    terms: Array  # (Q, K, M)  the averaged terms: columns, δ, columns·δ, δδᵀ
     squares: Array  # (Q·K, d)  δ²
     bias: Array  # (Q, K)  log weights; −inf where a key may not be attended to
     columns: Array  # (K, P)
@@ -129,7 +130,7 @@ class FewLines(Prepared):
         weight /= np.where(attended, partial.mass, 1.0)[:, None]
 
         def line(c: Array) -> Array:
-            return np.asarray((self.places @ c[:, :, None])[..., 0])
+            return np.asarray((self.affine @ c[:, :, None])[..., 0])
 
         slope = line(adjoint.left) * (adjoint.value @ self.columns.T - line(adjoint.right))
         if adjoint.plain is not None:
@@ -142,10 +143,10 @@ class FewLines(Prepared):
 
 
 def few_lines(problem: Problem) -> FewLines | None:
-    """Lay out a problem of degree 2; returns None if it is not Gaussian in float64 without a mask, or too large."""
+    """Prepare a problem of degree 2; None if it is not Gaussian in float64 without a mask, or too large."""
     queries, keys, d = len(problem.query), *problem.key.shape
     columns, plain = problem.columns, isinstance(problem.score, Gaussian) and problem.mask is None
-    if not plain or problem.degree != 2 or queries * keys * moment_count(columns.shape[1], d, 2) > MOST:
+    if not plain or problem.degree != 2 or queries * keys * moment_count(columns.shape[1], d, 2) > MAX_ENTRIES:
         return None
     if problem.query.dtype != np.float64 or (keys and not _squares_fit(problem)):
         return None
@@ -154,17 +155,17 @@ def few_lines(problem: Problem) -> FewLines | None:
     a, b = np.triu_indices(d)
     crossed = (value[..., None] * delta[:, :, None, :]).reshape(queries, keys, -1)
     terms = np.concatenate([value, delta, crossed, delta[..., a] * delta[..., b]], axis=2)
-    places = np.concatenate([np.ones((queries, keys, 1)), delta], axis=2)
-    return FewLines(places, terms, (delta**2).reshape(-1, d), _bias(problem), columns)
+    affine = np.concatenate([np.ones((queries, keys, 1)), delta], axis=2)
+    return FewLines(affine, terms, (delta**2).reshape(-1, d), _bias(problem), columns)
 
 
 def _squares_fit(problem: Problem) -> bool:
-    """Whether no square of a difference of keys overflows."""
-    return bool(np.ptp(problem.key, axis=0).max(initial=0.0) < LARGEST)
+    """Whether no square of a difference between keys overflows."""
+    return bool(np.ptp(problem.key, axis=0).max(initial=0.0) < MAX_MAGNITUDE)
 
 
 def _bias(problem: Problem) -> Array:
-    """Logarithms of the weights, (Q, K); −inf where labels are equal."""
+    """Log weights (Q, K); −inf where labels are equal."""
     bias = np.zeros((len(problem.query), len(problem.key)))
     if problem.log_weight is not None:
         bias += problem.log_weight

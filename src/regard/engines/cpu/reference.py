@@ -1,7 +1,7 @@
-"""The oracle: attention pooling in plain numpy and float64, written to be read.
+"""The reference engine: attention pooling in plain numpy and float64, written to be read.
 
-Every other engine is tested against this one. It forms the weights of one tile of queries at a time, so it is
-slow and honest: O(Q·K·d) time, O(tile·K·d) memory.
+Every other engine is tested against this one. It forms the weights of one tile of queries at a time: O(Q·K·d) time,
+O(tile·K·d) memory.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from regard.core.problem import Adjoint, Gradients, Outcome, Problem, allowed
 from regard.core.scores import Additive, DotProduct, Nearest, Radial, at_limit
 from regard.core.state import Partial, decay
 
-# Numbers up to which nothing overflows, however few keys are summed, and peaks below which scores are rounded too much.
-LARGEST, FARTHEST = 1e100, -50.0
+# Below this magnitude nothing overflows in ``gaussian_mean``.
+MAX_MAGNITUDE = 1e100
+# Below this peak scores are rounded too coarsely for ``gaussian_mean``.
+MIN_PEAK = -50.0
 
 
 def moments(problem: Problem, step: Step) -> Outcome:
@@ -31,7 +33,7 @@ def moments(problem: Problem, step: Step) -> Outcome:
 
 
 def weights(problem: Problem, step: Step) -> tuple[Array, Array | None]:
-    """Attention weights (Q, K), zero rows where nobody may attend, and the queries not vouched for."""
+    """Attention weights (Q, K), zero in empty rows, and a mask of uncertified queries (None if there are none)."""
     peaks, rows = [], []
     for tile in _tiles(problem, step):
         peak, e = _attend(tile)
@@ -44,7 +46,7 @@ def weights(problem: Problem, step: Step) -> tuple[Array, Array | None]:
 def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
     """Gradients through the scores, given the cotangent in ``adjoint``.
 
-    ``partial`` is what ``moments`` returned; its mass may hold more than these keys, whose weights shrink by it.
+    ``partial`` is what ``moments`` returned; its mass may include further keys, which reduces the weights accordingly.
     """
     total: dict[str, Any] = {}
     start = 0
@@ -62,10 +64,10 @@ def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, w
     return Gradients(**{name: grad for name, grad in total.items() if name in want})
 
 
-def averages(query: Array, key: Array, value: Array, w: Array) -> tuple[Array, Array] | None:
-    """Output (Q, P) and logsumexp (Q,) of a plain Gaussian mean of few pairs in float64, without describing it first.
+def gaussian_mean(query: Array, key: Array, value: Array, w: Array) -> tuple[Array, Array] | None:
+    """Output (Q, P) and logsumexp (Q,) of a Gaussian mean of few pairs in float64, without building a ``Problem``.
 
-    As by ``moments``, feature by feature; None where a number is not finite or out of the ordinary.
+    The same result as ``moments``, feature by feature; None if a number is not finite or extreme.
     """
     with np.errstate(all="ignore"):
         s = np.zeros((len(query), len(key)))
@@ -81,9 +83,9 @@ def averages(query: Array, key: Array, value: Array, w: Array) -> tuple[Array, A
         mass = e.sum(axis=1)
         output = e @ value / mass[:, None]
         low, high = value.min(axis=0), value.max(axis=0)
-        # Sums of what is not finite are not, and comparisons with NaN fail.
-        seen = abs(query.sum()), abs(key.sum()), abs(output.sum()), -low.min(), high.max()
-        if not (peak.min() > FARTHEST and all(number < LARGEST for number in seen)):
+        # If a number is not finite, neither is its sum, and comparisons with NaN are False.
+        magnitudes = abs(query.sum()), abs(key.sum()), abs(output.sum()), -low.min(), high.max()
+        if not (peak.min() > MIN_PEAK and all(number < MAX_MAGNITUDE for number in magnitudes)):
             return None
         return np.clip(output, low, high), peak + np.log(mass)
 
@@ -97,26 +99,26 @@ def _tiles(problem: Problem, step: Step) -> Iterator[Problem]:
 def _attend(problem: Problem) -> tuple[Array, Array]:
     """Peak (Q,) and unnormalised weights (Q, K)."""
     score, hard = problem.score, isinstance(problem.score, Nearest)
-    # Hard attention compares distances only; sample weights then divide the answer among ties.
+    # Hard attention compares distances only; sample weights then divide the weight among ties.
     s = -score.distance(problem.query, problem.key) if isinstance(score, Nearest) else score(problem.query, problem.key)
     s = adjusted(problem, s)
     peak = s.max(axis=1, initial=-np.inf)
-    height = np.zeros(len(s))
+    base = np.zeros(len(s))
     if isinstance(score, Radial) and (far := score.is_far(peak, *problem.key.shape)).any():
         part = problem.take(np.flatnonzero(far))
         rises = score.rises(part.query, part.key, peak[far])
-        # Beside a large rise a sample weight would not show, and ties share by it.
+        # Beside a large relative score a log sample weight would be rounded away, and ties are divided by it.
         top = adjusted(part, rises).max(axis=1)
-        height[far] = peak[far] + top
+        base[far] = peak[far] + top
         s[far] = adjusted(part, rises - top[:, None])
         peak[far] = s[far].max(axis=1)
     with np.errstate(invalid="ignore"):
         e = decay(s - peak[:, None], hard)
-    return peak + height, e * problem.sample_weight if hard and problem.sample_weight is not None else e
+    return peak + base, e * problem.sample_weight if hard and problem.sample_weight is not None else e
 
 
 def adjusted(problem: Problem, s: Array, keys: Any = slice(None)) -> Array:
-    """Scores (Q, k) of some of the keys with sample weights, masks and exclusions in them."""
+    """Scores (Q, k) of some of the keys with sample weights, masks and exclusions applied."""
     hard = isinstance(problem.score, Nearest)
     if problem.log_weight is not None and not hard:
         s = s + problem.log_weight[keys]
@@ -132,7 +134,7 @@ def _moments(problem: Problem, hard: bool) -> Partial:
     peak, e = _attend(problem)
     columns = problem.columns.astype(np.float64)
     flat = [e @ columns]
-    # Squares of the farthest overflow, and lines know.
+    # Squares of far differences may overflow; the local linear solve handles it.
     with np.errstate(over="ignore", invalid="ignore"):
         if problem.degree >= 1:
             delta = _delta(problem)
@@ -151,7 +153,7 @@ def _delta(problem: Problem) -> Array:
 
 
 def _overflowed(problem: Problem, peak: Array) -> Array | None:
-    """Queries so far from every key that their scores cannot tell keys apart."""
+    """Queries so far from every key that all their scores overflow; None if that cannot happen."""
     score, mask = problem.score, problem.mask
     if isinstance(score, Nearest) or not isinstance(score, Radial) or score.kernel.compact:
         return None
@@ -162,7 +164,7 @@ def _overflowed(problem: Problem, peak: Array) -> Array | None:
 def _pullback(problem: Problem, peak: Array, mass: Array, adjoint: Adjoint) -> dict[str, Any]:
     top, e = _attend(problem)
     attended = (mass > 0.0) & (top > -np.inf)
-    # A hard state's peak is a distance, and all who count are at it.
+    # The peak of a hard state is a distance, and all attended keys are at it.
     rise = np.where(attended & (not isinstance(problem.score, Nearest)), top - np.where(attended, peak, 0.0), 0.0)
     alpha = e * np.where(attended, np.exp(np.where(attended, rise, 0.0)) / np.where(attended, mass, 1.0), 0.0)[:, None]
     columns, delta = problem.columns.astype(np.float64), _delta(problem)
@@ -184,7 +186,7 @@ def _pullback(problem: Problem, peak: Array, mass: Array, adjoint: Adjoint) -> d
         outer = np.einsum("qk,qka,qkb->ab", c, delta, delta)
         w = score.w
         grads["w"] = 2.0 * (outer @ w if w.ndim == 2 else w * np.diag(outer) if w.ndim == 1 else w * np.trace(outer))
-        # Sums first: beside a w that is huge all but the nearest key are nothing, and must stay so.
+        # Sum before multiplying by w: for a huge w all but the nearest key must contribute nothing.
         for name, sums in (("key", np.einsum("qk,qka->ka", c, delta)), ("query", -np.einsum("qk,qka->qa", c, delta))):
             grads[name] = 2.0 * (sums @ w @ w.T if w.ndim == 2 else sums * w * w)
     elif isinstance(score, DotProduct):

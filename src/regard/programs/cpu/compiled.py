@@ -1,9 +1,9 @@
-"""The ``program`` decorator: numba with a cache that notices every change, and a notice when compiling takes time.
+"""The ``program`` decorator: numba compilation with its own on-disk cache, and a notice when compiling takes time.
 
-numba's own cache is keyed by the file that defines a function, so editing a function it *calls* in another file
-leaves a stale program behind. Here the key is a hash of all sources in this folder, of numba and of the CPU. Its index
-of numbered files also lets two processes that compile at the same time give one number to two programs. Here every
-program has a file named by its own key, so there is no index.
+numba keys its cache by the file that defines a function, so editing a function it *calls* in another file leaves a
+stale program behind. Here the key is a hash of all sources in this folder, of numba and of the CPU. numba also numbers
+cache files in a shared index, where two processes that compile at the same time can give one number to two programs;
+here each program has a file named by its own key, and there is no index.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from numba.core.serialize import dumps
 
 @cache
 def source_key() -> str:
-    """Hash of everything that decides what the programs compile to."""
+    """Hash of everything that determines the compiled code."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -41,13 +41,13 @@ def source_key() -> str:
 
 
 def cache_folder() -> Path:
-    """Where compiled programs are kept: NUMBA_CACHE_DIR if set, else the user's cache folder."""
+    """Folder of compiled programs: under NUMBA_CACHE_DIR if set, else the user's cache folder."""
     root = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(root) / "regard" / source_key()
 
 
 class _Locator(_CacheLocator):  # type: ignore[misc]
-    """Tells numba to keep programs in ``cache_folder()``."""
+    """Directs numba's cache to ``cache_folder()``."""
 
     def __init__(self, py_func: Callable[..., Any], py_file: str) -> None:
         self._name = f"{Path(py_file).stem}.{py_func.__name__}"
@@ -78,7 +78,7 @@ class _Impl(CompileResultCacheImpl):  # type: ignore[misc]
 class _ProgramFiles:
     """One file per compiled program: a checksum, then the pickled pair (key, program).
 
-    A file that is empty, cut, damaged or of another key is no entry: the program is compiled again and its file
+    A file that is empty, truncated, damaged or of another key is ignored: the program is compiled again and its file
     replaced.
     """
 
@@ -119,7 +119,7 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         self._cache_file = _ProgramFiles(Path(self._cache_path), self._impl.filename_base)
 
     def save_overload(self, sig: object, data: object) -> None:
-        # A full disk costs the next process a compilation, and this one nothing.
+        # If the disk is full, the next process compiles again; this one is not affected.
         with contextlib.suppress(OSError):
             super().save_overload(sig, data)
 
@@ -128,21 +128,21 @@ _programs: set[str] = set()
 
 
 def program(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function on first use, without the GIL, and keep the result for the next process.
+    """Compile a function on first use, without the GIL, and cache the result on disk.
 
-    Arithmetic is never reordered or contracted behind our back: ties, masks and the exponential rely on it. Fused
-    multiply-adds are asked for by name.
+    Arithmetic is never reordered or contracted by the compiler: ties, masks and the exponential rely on it. Fused
+    multiply-adds are requested explicitly.
     """
     dispatcher = numba.njit(nogil=True, error_model="numpy")(function)
-    # Where no folder can be written to, every process compiles for itself.
+    # Without a writable folder every process compiles for itself.
     with contextlib.suppress(RuntimeError):
         dispatcher._cache = _Cache(function)
     _programs.add(function.__qualname__)
     return dispatcher  # type: ignore[no-any-return]
 
 
-class _Notice(event.Listener):  # type: ignore[misc]
-    """Says once per process why the first call waits, if a person is at the terminal, and adds up the time taken."""
+class _CompileListener(event.Listener):  # type: ignore[misc]
+    """Prints one notice per process if the first call has to compile at a terminal, and adds up the time taken."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -159,11 +159,11 @@ class _Notice(event.Listener):  # type: ignore[misc]
         if name is None:
             return
         self._open.setdefault(threading.get_ident(), []).append(perf_counter())
-        # Scripts compare what a command writes to a pipe; it must not depend on the state of the cache.
+        # Only at a terminal: piped output must not depend on the state of the cache.
         if not self._shown and sys.stderr is not None and sys.stderr.isatty():
             self._shown = True
             print(
-                "regard: compiling its programs for this machine; later calls and runs reuse them",
+                "regard: compiling programs for this machine; later calls and runs reuse them",
                 file=sys.stderr,
                 flush=True,
             )
@@ -178,5 +178,5 @@ class _Notice(event.Listener):  # type: ignore[misc]
             self.seconds += perf_counter() - started
 
 
-notice = _Notice()
+notice = _CompileListener()
 event.register("numba:compile", notice)

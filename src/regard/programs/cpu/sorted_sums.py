@@ -1,10 +1,10 @@
-"""Sums over the keys within reach of a query on a line, from running sums of blocks of keys.
+"""Sums over the keys within a kernel's radius of each query, in one dimension, from running sums over blocks of keys.
 
-Keys and queries are sorted. A block is a run of keys no wider than a part of the reach, so at most one end of a
-query's range of keys falls inside it: what the query sees of a block is all of it, a beginning or an end of it, and no
-sum is ever taken from another. Within a block positions are t = (x − c)/unit from its middle c. There a kernel is a
-polynomial, K = Σ_j coefficient_j(query)·t^j, or two waves for the cosine, and every query reads off what the running
-sums Σ s·v·t^j hold when the walk passes its end of the range.
+Keys and queries are sorted. A block is a run of keys narrower than the radius, so at most one end of a query's range of
+keys falls inside it: the query needs all of a block, a prefix or a suffix of it, and no running sum is ever subtracted
+from another. Within a block positions are t = (x − c)/unit, c its centre. There a kernel is a polynomial,
+K = Σ_j coefficient_j(query)·t^j, or two sinusoids for the cosine, and each query combines the running sums Σ s·v·t^j
+as they are at its end of the range.
 
 Left and right of the query K(u) may be different polynomials: ``side`` is −1, +1, or 0 for both at once.
 """
@@ -16,42 +16,42 @@ import math
 import numpy as np
 
 from regard.programs.cpu.compiled import program
-from regard.programs.cpu.deep import two_product, two_sum
-from regard.programs.cpu.pairs import BIWEIGHT, BOXCAR, COSINE, EPANECHNIKOV, TRIANGULAR, TRICUBE, TRIWEIGHT
+from regard.programs.cpu.double_double_scores import two_product, two_sum
+from regard.programs.cpu.pair_scores import BIWEIGHT, BOXCAR, COSINE, EPANECHNIKOV, TRIANGULAR, TRICUBE, TRIWEIGHT
 
-QUARTER_TURN = 0.5 * math.pi
-MOST_TERMS = 16
+HALF_PI = 0.5 * math.pi
+MAX_TERMS = 16
 
 
 @program
-def windows(x, q, reach, begin, stop, lo, first, last, hi):
-    """For sorted q, from begin to stop: keys lo … hi are within reach, first … last lie at q itself."""
+def windows(x, q, radius, begin, stop, lo, first, last, hi):
+    """For sorted queries begin … stop: keys lo … hi are within the radius, keys first … last coincide with q."""
     n = len(x)
     b = np.searchsorted(x, q[begin])
     c = d = b
-    # Bisection, as far back as this job's first query reaches.
-    a, beyond = 0, b
-    while a < beyond:
-        middle = (a + beyond) // 2
-        if q[begin] - x[middle] > reach:
+    # Bisection for the first key within the radius of this job's first query.
+    a, upper = 0, b
+    while a < upper:
+        middle = (a + upper) // 2
+        if q[begin] - x[middle] > radius:
             a = middle + 1
         else:
-            beyond = middle
+            upper = middle
     for j in range(begin, stop):
-        while a < n and q[j] - x[a] > reach:
+        while a < n and q[j] - x[a] > radius:
             a += 1
         while b < n and x[b] < q[j]:
             b += 1
         while c < n and x[c] <= q[j]:
             c += 1
-        while d < n and x[d] - q[j] <= reach:
+        while d < n and x[d] - q[j] <= radius:
             d += 1
         lo[j], first[j], last[j], hi[j] = a, b, c, d
 
 
 @program
-def cut(x, width, starts):
-    """First keys of blocks at most ``width`` wide, then len(x); returns how many blocks there are."""
+def split_keys(x, width, starts):
+    """Fill starts with the first key of each block of at most ``width``, then len(x); return the number of blocks."""
     count = 0
     for i in range(len(x)):
         if count == 0 or x[i] - x[starts[count - 1]] > width:
@@ -63,7 +63,7 @@ def cut(x, width, starts):
 
 @program
 def _terms(code, rate):
-    """How many coefficients K (or dK/du) has."""
+    """Number of coefficients of K, or of dK/du if ``rate``."""
     if code == COSINE:
         return 2
     degree = 9
@@ -76,17 +76,17 @@ def _terms(code, rate):
 
 @program
 def _coefficients(code, rate, u, step, a):
-    """Coefficients in t of K(u + step·t), or of dK/du, built from factors so that a small K keeps its digits."""
+    """Coefficients in t of K(u + step·t), or of dK/du, as products of factors so that a small K keeps its digits."""
     e, f = 1.0 - u, 1.0 + u
     if code == BOXCAR:
         a[0] = 0.0 if rate else 1.0
     elif code == TRIANGULAR:
         a[0], a[1] = (-1.0, 0.0) if rate else (e, -step)
     elif code == COSINE:
-        sine, cosine = math.sin(QUARTER_TURN * e), math.cos(QUARTER_TURN * e)
+        sine, cosine = math.sin(HALF_PI * e), math.cos(HALF_PI * e)
         sign = 1.0 if step >= 0.0 else -1.0
         if rate:
-            a[0], a[1] = -QUARTER_TURN * cosine, -QUARTER_TURN * sign * sine
+            a[0], a[1] = -HALF_PI * cosine, -HALF_PI * sign * sine
         else:
             a[0], a[1] = sine, -sign * cosine
     elif code == TRICUBE:
@@ -125,15 +125,15 @@ def _coefficients(code, rate, u, step, a):
 
 
 @program
-def _size(code, u, half):
-    """A bound on Σ|coefficient|·half^j, and on how much K moves when u does: what rounding is relative to."""
+def _rounding_scale(code, u, half):
+    """A bound on Σ|coefficient|·half^j plus |dK/du|: the magnitude that rounding errors are relative to."""
     e, f, far = abs(1.0 - u) + half, abs(1.0 + u) + half, abs(u) + half
     if code == BOXCAR:
         return 1.0
     if code == TRIANGULAR:
         return e + 1.0
     if code == COSINE:
-        return QUARTER_TURN * e + QUARTER_TURN
+        return HALF_PI * e + HALF_PI
     if code == TRICUBE:
         whole = e * (1.0 + far + far * far)
         return whole * whole * (whole + 9.0 * far * far)
@@ -146,8 +146,8 @@ def _size(code, u, half):
 
 
 @program
-def _fill(base, t, code, turn, terms):
-    """1, t, t², …; for the cosine the two waves, each times 1, t, t²."""
+def _fill_basis(base, t, code, turn, terms):
+    """1, t, t², …; for the cosine both sinusoids, each times 1, t, t²."""
     base[0] = 1.0
     start = 1
     if code == COSINE:
@@ -158,7 +158,7 @@ def _fill(base, t, code, turn, terms):
 
 
 @program
-def _middles(columns, i0, i1, middle):
+def _medians(columns, i0, i1, middle):
     """The median of three values of a block: sums of differences from it lose no digits to an offset."""
     for p in range(columns.shape[1]):
         u, v, z = columns[i0, p], columns[(i0 + i1) // 2, p], columns[i1 - 1, p]
@@ -169,15 +169,16 @@ def _middles(columns, i0, i1, middle):
 def side_sums(x, s, columns, starts, blocks, q, a, b, code, rate, side, scale, unit, orders, begin, stop, out, bound):
     """Add Σ s·K·δ^r and Σ s·v·K·δ^r over keys a … b to out, for queries begin … stop; δ in the units of x.
 
-    x (K,), s (K,), columns (K, P), q (Q,) sorted; a, b (Q,) both rise; scale = w·unit; orders = (r of s, r of s·v).
-    out (Q, (1 + orders[0]) + P·(1 + orders[1])). bound (Q, 2): what rounding is relative to in Σ s·K and Σ s·K·δ².
+    x (K,), s (K,), columns (K, P), q (Q,) sorted; a, b (Q,) increasing; scale = w·unit; orders = (r of s, r of s·v).
+    out (Q, (1 + orders[0]) + P·(1 + orders[1])). bound (Q, 2): magnitude that rounding errors of Σ s·K and Σ s·K·δ² are
+    relative to.
     """
     g0, g1 = orders
     stride, count = (2 if code == COSINE else 1), _terms(code, rate)
     terms, fewer = count + stride * g0, count + stride * g1
     middle, parts = np.empty(columns.shape[1]), columns.shape[1] + 1
     head, tail = np.zeros((parts, terms)), np.zeros((parts, terms))
-    base, coefficients, raw, mass = np.empty(terms), np.empty(MOST_TERMS), np.empty(g0 + 1), np.empty(g0 + 1)
+    base, coefficients, raw, mass = np.empty(terms), np.empty(MAX_TERMS), np.empty(g0 + 1), np.empty(g0 + 1)
     top = begin
     for number in range(max(0, np.searchsorted(starts[:blocks], a[begin], side="right") - 1), blocks):
         i0, i1 = starts[number], starts[number + 1]
@@ -187,7 +188,7 @@ def side_sums(x, s, columns, starts, blocks, q, a, b, code, rate, side, scale, u
             break
         if a[top] >= i1:
             continue
-        # Queries top … turn see a beginning of the block or all of it, turn … end an end of it.
+        # Queries top … turn need a prefix of the block or all of it, turn … end a suffix.
         turn = top
         while turn < stop and a[turn] <= i0:
             turn += 1
@@ -196,15 +197,15 @@ def side_sums(x, s, columns, starts, blocks, q, a, b, code, rate, side, scale, u
             end += 1
         c = x[i0] + 0.5 * (x[i1 - 1] - x[i0])
         half = max(x[i1 - 1] - c, c - x[i0]) / unit
-        _middles(columns, i0, i1, middle)
+        _medians(columns, i0, i1, middle)
         for forward in (True, False):
             j, limit, by = (top, turn, 1) if forward else (end - 1, turn - 1, -1)
             i, last = (i0, i1 - 1) if forward else (i1 - 1, i0 + 1)
             head[:] = 0.0
             tail[:] = 0.0
-            # The walks are written out here, not called: passing so many arrays would cost more than the work.
+            # Written inline: passing so many arrays to a function would cost more than the work.
             while j != limit:
-                _fill(base, (x[i] - c) / unit, code, QUARTER_TURN * scale, terms)
+                _fill_basis(base, (x[i] - c) / unit, code, HALF_PI * scale, terms)
                 for p in range(parts):
                     weight = s[i] if p == 0 else s[i] * (columns[i, p - 1] - middle[p - 1])
                     for k in range(terms if p == 0 else fewer):
@@ -225,7 +226,7 @@ def side_sums(x, s, columns, starts, blocks, q, a, b, code, rate, side, scale, u
                                     at = r * stride + k
                                     total += coefficients[k] * (head[p, at] + tail[p, at])
                                 raw[r] = total
-                            # From products with powers of t to powers of t − tau.
+                            # From powers of t to powers of t − tau.
                             for r in range(g):
                                 for k in range(g, r, -1):
                                     raw[k] -= tau * raw[k - 1]
@@ -239,7 +240,7 @@ def side_sums(x, s, columns, starts, blocks, q, a, b, code, rate, side, scale, u
                                     total += middle[p - 1] * mass[r]
                                 out[j, place] += total
                                 place += 1
-                        size = _size(code, u, scale * half) * abs(head[0, 0])
+                        size = _rounding_scale(code, u, scale * half) * abs(head[0, 0])
                         far = (half + abs(tau)) * unit
                         bound[j, 0] += size
                         bound[j, 1] += size * far * far
@@ -248,14 +249,14 @@ def side_sums(x, s, columns, starts, blocks, q, a, b, code, rate, side, scale, u
 
 
 @program
-def place_of(q, x, w, power, stretch):
-    """u = w·|q − x| and 1 − u, which keeps its digits at the edge; never negative where the score's own u² is ≤ 1."""
+def distance_of(q, x, w, power, stretch):
+    """u = w·|q − x| and 1 − u to full precision at the edge; 1 − u ≥ 0 where the score's own u² is ≤ 1."""
     difference, lost = two_sum(q, -x)
     lost = lost if difference >= 0.0 else -lost
     difference = abs(difference)
     u, rest = two_product(w, difference)
     e = (1.0 - u) - (rest + w * lost)
-    # Beyond 1e300 halves overflow; there nothing is at an edge that matters.
+    # Beyond 1e300 two_product overflows; nothing there is near the edge of a kernel.
     if not e > 0.0:
         scaled = difference * power
         e = 1.0 - math.sqrt(scaled * scaled * stretch)
@@ -279,13 +280,13 @@ def kernel_at(code, u, e):
     if code == TRICUBE:
         rest = e * (1.0 + u + u * u)
         return rest * rest * rest, -9.0 * u * u * rest * rest
-    return math.sin(QUARTER_TURN * e), -QUARTER_TURN * math.sin(QUARTER_TURN * u)
+    return math.sin(HALF_PI * e), -HALF_PI * math.sin(HALF_PI * u)
 
 
 @program
-def pair_sums(rows, x, s, columns, q, lo, hi, own, code, w, power, stretch, orders, out):
-    """The same sums pair by pair, for the queries ``rows`` only, into out; own (Q,): keys left out, −1 none."""
-    width, (g0, g1) = columns.shape[1], orders
+def pair_sums(rows, x, s, columns, q, lo, hi, own, kernel, orders, out):
+    """The same sums pair by pair, for the queries ``rows`` only; own (Q,): excluded keys, −1 for none."""
+    width, (g0, g1), (code, w, power, stretch) = columns.shape[1], orders, kernel
     head, tail = np.empty(out.shape[1]), np.empty(out.shape[1])
     for j in rows:
         head[:] = 0.0
@@ -293,7 +294,7 @@ def pair_sums(rows, x, s, columns, q, lo, hi, own, code, w, power, stretch, orde
         for i in range(lo[j], hi[j]):
             if i == own[j]:
                 continue
-            u, e = place_of(q[j], x[i], w, power, stretch)
+            u, e = distance_of(q[j], x[i], w, power, stretch)
             weight = s[i] * kernel_at(code, u, e)[0]
             delta = x[i] - q[j]
             place = 0

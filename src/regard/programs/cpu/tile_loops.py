@@ -1,8 +1,8 @@
-"""Vector loops over one tile of pairs: T keys by one block of queries, stored key by key, (T, lanes).
+"""Vector loops over one tile of pairs: T keys by one block of queries, stored as (T, lanes).
 
-The score stage writes squared distances, dot products or additive scores; ``tops`` and ``decays`` turn scores into
-weights; ``reduce`` multiplies weights by columns of the keys and ``expand`` is its mirror image, columns of the
-queries times columns of the keys. Every moment and every gradient is made of these.
+The score loops write squared distances, dot products or additive scores; ``row_maxima`` and ``exponentiate`` turn
+scores into weights; ``reduce`` multiplies weights by columns of the keys and sums over keys; ``expand`` is its
+transpose. All moments and gradients are composed of these.
 """
 
 from __future__ import annotations
@@ -13,26 +13,28 @@ from typing import Any
 from numba.core import cgutils
 
 from regard.programs.cpu.compiled import program
-from regard.programs.cpu.lanes import VECTORS, Block, block_program
+from regard.programs.cpu.lanes import VECTORS_PER_BLOCK, BlockBuilder, block_program
 
 
-def _each_key(block: Block) -> Any:
+def _each_key(block: BlockBuilder) -> Any:
     return cgutils.for_range(block.builder, block.value("n"))
 
 
-def _of_key(block: Block, array: str, j: Any, column: Any) -> Any:
-    """An entry of tile row j of an array (K, …) of keys, in every lane."""
+def _of_key(block: BlockBuilder, array: str, j: Any, column: Any) -> Any:
+    """array[start + j, column] in every lane, for an array (K, …) over keys."""
     row = block.builder.add(block.value("start"), j)
-    return block.load_everywhere(block.data(array), block.at(row, block.size(array, 1), column))
+    return block.load_broadcast(block.data(array), block.at(row, block.size(array, 1), column))
 
 
-def _query(block: Block, f: Any) -> list[Any]:
-    row = block.builder.add(block.builder.mul(block.value("number"), block.size("queries", 1)), f)
+def _query(block: BlockBuilder, f: Any) -> list[Any]:
+    row = block.builder.add(block.builder.mul(block.value("block_index"), block.size("queries", 1)), f)
     return block.load(block.data("queries"), block.at(row, block.width))
 
 
-def accumulate(block: Block, term: Callable[..., Any], finish: Callable[[Any], Any] = lambda total: total) -> None:
-    """tile[j] = finish(Σ_f term(running sum, query f, key f, w f)), w times ``scale``; both are None if not given."""
+def accumulate(
+    block: BlockBuilder, term: Callable[..., Any], finish: Callable[[Any], Any] = lambda total: total
+) -> None:
+    """tile[j] = finish(Σ_f term(running sum, query_f, key_f, w_f·scale)); w and scale may be absent or None."""
     builder, scale, zero = block.builder, _scale(block), block.real.splat(0.0)
     sums = block.variables(zero)
     with _each_key(block) as key:
@@ -40,29 +42,29 @@ def accumulate(block: Block, term: Callable[..., Any], finish: Callable[[Any], A
             builder.store(zero, variable)
         with cgutils.for_range(builder, block.size("keys", 1)) as feature:
             k = _of_key(block, "keys", key.index, feature.index)
-            w = block.load_everywhere(block.data("w"), feature.index) if block.has("w") else None
+            w = block.load_broadcast(block.data("w"), feature.index) if block.has("w") else None
             by = [w] * len(sums) if scale is None else [builder.fmul(w, x) for x in scale]
             block.update(sums, lambda total, q, w: term(total, q, k, w), _query(block, feature.index), by)
         finished = [finish(total) for total in block.read(sums)]
         block.store(finished, block.data("tile"), block.at(key.index, block.width))
 
 
-def _change(block: Block, change: Callable[[Any, list[Any]], list[Any]], out: str = "tile") -> None:
+def _change(block: BlockBuilder, change: Callable[[Any, list[Any]], list[Any]], out: str = "tile") -> None:
     """out[j] = change(j, tile[j])."""
     with _each_key(block) as key:
         place = block.at(key.index, block.width)
         block.store(change(key.index, block.load(block.data("tile"), place)), block.data(out), place)
 
 
-_PAIRS = ("queries", "number", "keys", "start", "n", "w")
+_PAIRS = "queries block_index keys start n w"
 
 
-@block_program(*_PAIRS, "scale", "stretch", "largest", "tile", literals=("gaussian",), of="keys")
-def distances(block: Block, gaussian: int) -> None:
+@block_program(f"{_PAIRS} scale stretch largest tile", literals="gaussian", of="keys")
+def distances(block: BlockBuilder, gaussian: int) -> None:
     """tile = u² = ‖w∘(q − k)·scale‖²·stretch, at most ``largest``; or, if ``gaussian``, the score −½u².
 
-    queries (blocks, d, lanes), keys (K, d), w (d,), scale None or (blocks, lanes). Not contracted to fused
-    multiply-adds: a² + b² must equal b² + a², so that ties stay ties.
+    queries (blocks, d, lanes), keys (K, d), w (d,), scale None or (blocks, lanes). Fused multiply-adds are not used:
+    a² + b² must equal b² + a² for ties to be exact.
     """
     builder = block.builder
 
@@ -73,48 +75,48 @@ def distances(block: Block, gaussian: int) -> None:
     accumulate(block, term, lambda total: _finished(block, total, gaussian))
 
 
-def _scale(block: Block) -> list[Any] | None:
+def _scale(block: BlockBuilder) -> list[Any] | None:
     if not block.has("scale"):
         return None
-    return block.load(block.data("scale"), block.at(block.value("number"), block.width))
+    return block.load(block.data("scale"), block.at(block.value("block_index"), block.width))
 
 
-def _finished(block: Block, total: Any, gaussian: int = 0) -> Any:
-    """u² or score from the sum of squares."""
-    builder, largest = block.builder, block.everywhere(block.value("largest"))
-    u2 = builder.fmul(total, block.everywhere(block.value("stretch")))
+def _finished(block: BlockBuilder, total: Any, gaussian: int = 0) -> Any:
+    """u², or the Gaussian score, from a sum of squares."""
+    builder, largest = block.builder, block.broadcast(block.value("largest"))
+    u2 = builder.fmul(total, block.broadcast(block.value("stretch")))
     u2 = builder.select(builder.fcmp_ordered("<", u2, largest), u2, largest)
     return builder.fmul(u2, block.real.splat(-0.5)) if gaussian else u2
 
 
-@block_program(*_PAIRS, "tile", of="keys")
-def dots(block: Block) -> None:
+@block_program(f"{_PAIRS} tile", of="keys")
+def dot_products(block: BlockBuilder) -> None:
     """tile = Σ_f w_f·q_f·k_f."""
     accumulate(block, lambda total, q, k, w: block.fma(block.builder.fmul(q, w), k, total))
 
 
-@block_program(*_PAIRS, "cap", "log2e", "tile", of="keys")
-def hidden(block: Block) -> None:
+@block_program(f"{_PAIRS} cutoff log2e tile", of="keys")
+def additive_scores(block: BlockBuilder) -> None:
     """tile = Σ_h w_h·tanh(q_h + k_h)."""
     accumulate(block, lambda total, q, k, w: block.fma(w, _tanh(block, q, k), total))
 
 
-def _tanh(block: Block, q: Any, k: Any) -> Any:
+def _tanh(block: BlockBuilder, q: Any, k: Any) -> Any:
     """tanh(q + k) = sign·(1 − e)/(1 + e) with e = exp(−2|q + k|)."""
     builder, real = block.builder, block.real
     x = builder.fadd(q, k)
     negative = builder.fcmp_ordered("<", x, real.splat(0.0))
     size = builder.select(negative, builder.fneg(x), x)
-    cap = block.everywhere(block.value("cap"))
-    e = block.decay(builder.fadd(size, size), cap, builder.fneg(block.everywhere(block.value("log2e"))))
+    cutoff = block.broadcast(block.value("cutoff"))
+    e = block.decay(builder.fadd(size, size), cutoff, builder.fneg(block.broadcast(block.value("log2e"))))
     one = real.splat(1.0)
     t = builder.fdiv(builder.fsub(one, e), builder.fadd(one, e))
     return builder.select(negative, builder.fneg(t), t)
 
 
-@block_program(*_PAIRS, "scale", "stretch", "largest", "tile", of="keys")
-def metric_distances(block: Block) -> None:
-    """tile = u² as ``distances``, with u² = ‖(q − k)·scale @ w‖² and w (d, r)."""
+@block_program(f"{_PAIRS} scale stretch largest tile", of="keys")
+def metric_distances(block: BlockBuilder) -> None:
+    """As ``distances`` for a matrix w (d, r): u² = ‖(q − k)·scale @ w‖²."""
     builder, scale, zero = block.builder, _scale(block), block.real.splat(0.0)
     sums, z = block.variables(zero), block.variables(zero)
     with _each_key(block) as key:
@@ -126,7 +128,7 @@ def metric_distances(block: Block) -> None:
             with cgutils.for_range(builder, block.size("keys", 1)) as feature:
                 k = _of_key(block, "keys", key.index, feature.index)
                 place = block.at(feature.index, block.size("w", 1), direction.index)
-                w = block.load_everywhere(block.data("w"), place)
+                w = block.load_broadcast(block.data("w"), place)
                 for r, (variable, q) in enumerate(zip(z, _query(block, feature.index), strict=True)):
                     by = w if scale is None else builder.fmul(w, scale[r])
                     product = builder.fmul(builder.fsub(q, k), by)
@@ -136,44 +138,46 @@ def metric_distances(block: Block) -> None:
         block.store(u2, block.data("tile"), block.at(key.index, block.width))
 
 
-def _each_value(block: Block, change: Callable[[Any, Any], Any]) -> None:
+def _each_value(block: BlockBuilder, change: Callable[[Any, Any], Any]) -> None:
     """tile[j] = change(tile[j], by[start + j])."""
 
     def changed(j: Any, tile: list[Any]) -> list[Any]:
-        by = block.load_everywhere(block.data("by"), block.builder.add(block.value("start"), j))
+        by = block.load_broadcast(block.data("by"), block.builder.add(block.value("start"), j))
         return [change(x, by) for x in tile]
 
     _change(block, changed)
 
 
-@block_program("tile", "n", "by", "start", of="tile")
-def shift(block: Block) -> None:
+@block_program("tile n by start", of="tile")
+def add_by_key(block: BlockBuilder) -> None:
     """tile[j] += by[start + j]."""
     _each_value(block, block.builder.fadd)
 
 
-@block_program("tile", "n", "by", "start", of="tile")
-def multiply(block: Block) -> None:
+@block_program("tile n by start", of="tile")
+def multiply_by_key(block: BlockBuilder) -> None:
     """tile[j] *= by[start + j]."""
     _each_value(block, block.builder.fmul)
 
 
-@block_program("tile", "n", "query_labels", "number", "key_labels", "start", "never", of="tile")
-def exclude(block: Block) -> None:
-    """tile = never where the labels of query and key are equal."""
-    builder, never = block.builder, block.everywhere(block.value("never"))
-    own = block.load(block.data("query_labels"), block.at(block.value("number"), block.width), block.real.whole)
+@block_program("tile n query_labels block_index key_labels start excluded", of="tile")
+def exclude(block: BlockBuilder) -> None:
+    """tile = ``excluded`` where the labels of query and key are equal."""
+    builder, excluded = block.builder, block.broadcast(block.value("excluded"))
+    labels = block.load(block.data("query_labels"), block.at(block.value("block_index"), block.width), block.real.whole)
 
     def changed(j: Any, tile: list[Any]) -> list[Any]:
-        other = block.load_everywhere(block.data("key_labels"), builder.add(block.value("start"), j))
-        return [builder.select(builder.icmp_signed("==", o, other), never, x) for o, x in zip(own, tile, strict=True)]
+        other = block.load_broadcast(block.data("key_labels"), builder.add(block.value("start"), j))
+        return [
+            builder.select(builder.icmp_signed("==", o, other), excluded, x) for o, x in zip(labels, tile, strict=True)
+        ]
 
     _change(block, changed)
 
 
-@block_program("tile", "n", "top", of="tile")
-def tops(block: Block) -> None:
-    """top (lanes,) = largest score of each query in the tile, and what it was before."""
+@block_program("tile n top", of="tile")
+def row_maxima(block: BlockBuilder) -> None:
+    """top (lanes,) = max(top, largest score of each query in the tile)."""
     builder, zero = block.builder, block.index(0)
     best = block.variables(block.real.splat(0.0))
     for variable, x in zip(best, block.load(block.data("top"), zero), strict=True):
@@ -184,26 +188,26 @@ def tops(block: Block) -> None:
     block.store(block.read(best), block.data("top"), zero)
 
 
-@block_program("tile", "n", "peak", "cap", "log2e", of="tile")
-def decays(block: Block) -> None:
-    """Scores → exp(score − peak), in place; 0 where the gap reaches the cap or nobody was seen."""
+@block_program("tile n peak cutoff log2e", of="tile")
+def exponentiate(block: BlockBuilder) -> None:
+    """Scores → exp(score − peak), in place; 0 where peak − score ≥ cutoff or the peak is −inf."""
     builder = block.builder
     peak = block.load(block.data("peak"), block.index(0))
-    cap, rate = block.everywhere(block.value("cap")), builder.fneg(block.everywhere(block.value("log2e")))
+    cutoff, rate = block.broadcast(block.value("cutoff")), builder.fneg(block.broadcast(block.value("log2e")))
     _change(
-        block, lambda _, tile: [block.decay(builder.fsub(p, x), cap, rate) for p, x in zip(peak, tile, strict=True)]
+        block, lambda _, tile: [block.decay(builder.fsub(p, x), cutoff, rate) for p, x in zip(peak, tile, strict=True)]
     )
 
 
-@block_program("tile", "n", "peak", of="tile")
-def ties(block: Block) -> None:
-    """Scores → 1 where a score is the peak, else 0, in place; nobody at −inf counts."""
+@block_program("tile n peak", of="tile")
+def ties(block: BlockBuilder) -> None:
+    """Scores → 1 where a score equals the peak and is finite, else 0, in place."""
     builder, real = block.builder, block.real
-    never = real.splat(float("-inf"))
+    excluded = real.splat(float("-inf"))
     peak = block.load(block.data("peak"), block.index(0))
 
     def tie(p: Any, x: Any) -> Any:
-        hit = builder.and_(builder.fcmp_ordered("==", p, x), builder.fcmp_ordered(">", x, never))
+        hit = builder.and_(builder.fcmp_ordered("==", p, x), builder.fcmp_ordered(">", x, excluded))
         return builder.select(hit, real.splat(1.0), real.splat(0.0))
 
     _change(block, lambda _, tile: [tie(p, x) for p, x in zip(peak, tile, strict=True)])
@@ -223,8 +227,8 @@ def reduce(tile, n, phi, start, sums):
         _reduce(1, tile, n, phi, start, p, sums)
 
 
-@block_program("tile", "n", "phi", "start", "first", "sums", literals=("count",), of="tile")
-def _reduce(block: Block, count: int) -> None:
+@block_program("tile n phi start first sums", literals="count", of="tile")
+def _reduce(block: BlockBuilder, count: int) -> None:
     builder = block.builder
     totals = [block.variables(block.real.splat(0.0)) for _ in range(count)]
     with _each_key(block) as key:
@@ -236,8 +240,8 @@ def _reduce(block: Block, count: int) -> None:
     block.add_sums(totals, block.value("first"))
 
 
-@block_program("coefficients", "phi", "start", "n", "tile", of="tile")
-def expand(block: Block) -> None:
+@block_program("coefficients phi start n tile", of="tile")
+def expand(block: BlockBuilder) -> None:
     """tile[j] = Σ_p coefficients[p]·phi[start + j, p]; coefficients (P, lanes), phi (K, P)."""
     zero = block.real.splat(0.0)
     sums = block.variables(zero)
@@ -251,8 +255,8 @@ def expand(block: Block) -> None:
         block.store(block.read(sums), block.data("tile"), block.at(key.index, block.width))
 
 
-@block_program("coefficients", "queries", "number", "keys", "start", "n", "tile", of="tile")
-def add_affine(block: Block) -> None:
+@block_program("coefficients queries block_index keys start n tile", of="tile")
+def add_affine(block: BlockBuilder) -> None:
     """tile[j] += coefficients[0] + Σ_f coefficients[1 + f]·(key_f − query_f); coefficients (1 or 1 + d, lanes)."""
 
     def load(row: Any) -> list[Any]:
@@ -262,18 +266,18 @@ def add_affine(block: Block) -> None:
     _add_affine(block, block.size("coefficients", 0), lambda _: constant, lambda _, row: load(row))
 
 
-@block_program("phi", "queries", "number", "keys", "start", "n", "tile", of="tile")
-def add_affine_of_keys(block: Block) -> None:
+@block_program("phi queries block_index keys start n tile", of="tile")
+def add_affine_of_keys(block: BlockBuilder) -> None:
     """tile[j] += phi[j, 0] + Σ_f phi[j, 1 + f]·(key_f − query_f); phi (K, 1 or 1 + d)."""
 
     def load(j: Any, column: Any) -> list[Any]:
-        return [_of_key(block, "phi", j, column)] * VECTORS
+        return [_of_key(block, "phi", j, column)] * VECTORS_PER_BLOCK
 
     _add_affine(block, block.size("phi", 1), lambda j: load(j, block.index(0)), load)
 
 
 def _add_affine(
-    block: Block, count: Any, constant: Callable[[Any], list[Any]], slope: Callable[[Any, Any], list[Any]]
+    block: BlockBuilder, count: Any, constant: Callable[[Any], list[Any]], slope: Callable[[Any, Any], list[Any]]
 ) -> None:
     """tile[j] += constant(j) + Σ_f slope(j, 1 + f)·(key_f − query_f) for f = 0 … count − 2."""
     builder = block.builder
@@ -289,8 +293,8 @@ def _add_affine(
         block.store(block.read(sums), block.data("tile"), place)
 
 
-@block_program("tile", "queries", "number", "keys", "start", "n", "f", "out", of="tile")
-def lean(block: Block) -> None:
+@block_program("tile queries block_index keys start n f out", of="tile")
+def times_difference(block: BlockBuilder) -> None:
     """out = tile·(key_f − query_f)."""
     builder, f = block.builder, block.value("f")
     q = _query(block, f)
@@ -326,10 +330,8 @@ def reduce_squares(tile, queries, number, keys, start, n, sums):
         f += 1
 
 
-@block_program(
-    "tile", "queries", "number", "keys", "start", "n", "f", "row", "sums", literals=("count", "power"), of="tile"
-)
-def _reduce_differences(block: Block, count: int, power: int) -> None:
+@block_program("tile queries block_index keys start n f row sums", literals="count power", of="tile")
+def _reduce_differences(block: BlockBuilder, count: int, power: int) -> None:
     """Sums of tile·(key − query)^power for ``count`` features from f on."""
     builder = block.builder
 
@@ -348,8 +350,8 @@ def _reduce_differences(block: Block, count: int, power: int) -> None:
     block.add_sums(totals, block.value("row"))
 
 
-@block_program(*_PAIRS, "h", "cap", "log2e", "tile", "sums", of="keys")
-def pull_hidden(block: Block) -> None:
+@block_program(f"{_PAIRS} h cutoff log2e tile sums", of="keys")
+def backward_hidden(block: BlockBuilder) -> None:
     """For one hidden unit, t = tanh(q_h + k_h): sums[0, 0] += Σ_j tile[j]·(1 − t²), sums[1, 0] += Σ_j tile[j]·t."""
     builder, h = block.builder, block.value("h")
     to_row, to_w = block.variables(block.real.splat(0.0)), block.variables(block.real.splat(0.0))

@@ -1,10 +1,10 @@
-"""Sums of degree 2 about the centres of tiles, for searches: half the digits, a tenth of the time.
+"""Moments of degree 2 accumulated about tile centres, in single precision: for bandwidth searches.
 
-Products of differences are made once per tile of keys, k' = key − centre, and not once per pair; each query then moves
-the sums of a tile from the centre to itself, in float64: Σe·δδᵀ = Σe·k'k'ᵀ + c·Σe·k'ᵀ + Σe·k'·cᵀ + c·cᵀ·Σe with
-c = centre − query. What cancels there is small where tiles are, as in the order of a kd-tree.
+Products of differences are formed once per tile of keys, k' = key − centre, instead of once per pair; each query then
+shifts the sums of a tile from the centre to itself, in float64: Σe·δδᵀ = Σe·k'k'ᵀ + c·Σe·k'ᵀ + Σe·k'·cᵀ + c·cᵀ·Σe with
+c = centre − query. The cancellation is mild if tiles are small, as they are in kd-tree order.
 
-The score is −½‖q − k‖²: whoever has a w projects by it first. Labels exclude, weights shift scores; there is no mask.
+The score is −½‖q − k‖²: callers project by w first. Labels and log weights are supported, masks are not.
 """
 
 from __future__ import annotations
@@ -14,71 +14,71 @@ from typing import Any
 import numpy as np
 from numba.core import cgutils
 
-from regard.programs.cpu.averages import raise_peak
 from regard.programs.cpu.compiled import program
-from regard.programs.cpu.lanes import Block, block_program
-from regard.programs.cpu.tiles import accumulate, decays, exclude, reduce, shift
+from regard.programs.cpu.lanes import BlockBuilder, block_program
+from regard.programs.cpu.tile_loops import accumulate, add_by_key, exclude, exponentiate, reduce
+from regard.programs.cpu.tile_moments import raise_peak
 
 
 @program
-def centred_blocks(pairs, columns, start, stop, first, last, tile_keys, near, peak, sums):
-    """As ``average_blocks`` at degree 2."""
+def add_centred_moments(pairs, columns, start, stop, first, last, tile_keys, selected, peak, sums):
+    """As ``add_moments`` at degree 2."""
     lanes, d, values = peak.shape[1], pairs.keys.shape[1], columns.shape[1] - 1
     tile = np.empty((tile_keys, lanes), pairs.keys.dtype)
     phi, centre = np.empty((tile_keys, sums.shape[1]), pairs.keys.dtype), np.empty(d)
-    about, step = np.empty((sums.shape[1], 2, lanes)), np.empty((d, lanes))
+    about, offset = np.empty((sums.shape[1], 2, lanes)), np.empty((d, lanes))
     for j0 in range(first, last, tile_keys):
         n = min(tile_keys, last - j0)
-        known = False
+        filled = False
         for b in range(start, stop):
-            if near.size and not near[b - start, (j0 - first) // tile_keys]:
+            if selected.size and not selected[b - start, (j0 - first) // tile_keys]:
                 continue
-            if not known:
+            if not filled:
                 _products(pairs.keys, columns, j0, n, centre, phi)
-                known = True
+                filled = True
             _scores(pairs, b, j0, n, tile)
             raise_peak(pairs, tile, n, peak[b - start], sums[b - start])
-            decays(tile, n, peak[b - start], pairs.cap, pairs.log2e)
+            exponentiate(tile, n, peak[b - start], pairs.cutoff, pairs.log2e)
             about[:] = 0.0
             reduce(tile, n, phi, np.int64(0), about)
-            _steps(pairs.queries[b], centre, step)
-            _move(step, values, about, sums[b - start])
+            _offsets(pairs.queries[b], centre, offset)
+            _move(offset, values, about, sums[b - start])
 
 
 @program
-def pull_centred(pairs, columns, left, value, right, plain, start, stop, tile_keys, near, peak, grad_w):
-    """As ``pull_queries`` for w alone: grad_w (d, d) gets the upper triangle of Σ c·δδᵀ."""
+def backward_centred(pairs, columns, left, value, right, plain, start, stop, tile_keys, selected, peak, grad_w):
+    """As ``backward_over_keys`` for w only: adds the upper triangle of Σ c·δδᵀ to grad_w (d, d)."""
     lanes, d, values = peak.shape[1], pairs.keys.shape[1], columns.shape[1]
     tile = np.empty((tile_keys, lanes), pairs.keys.dtype)
     count = 1 + d + d * (d + 1) // 2
     ones = np.ones((pairs.keys.shape[0], 1), pairs.keys.dtype)
     phi, centre = np.empty((tile_keys, count), pairs.keys.dtype), np.empty(d)
-    about, step, sums = np.empty((count, 2, lanes)), np.empty((d, lanes)), np.zeros((count, 2, lanes))
+    about, offset, sums = np.empty((count, 2, lanes)), np.empty((d, lanes)), np.zeros((count, 2, lanes))
     lines = np.zeros((3, 1 + d, lanes), pairs.keys.dtype)
     for j0 in range(0, pairs.keys.shape[0], tile_keys):
         n = min(tile_keys, pairs.keys.shape[0] - j0)
-        known = False
+        filled = False
         for b in range(start, stop):
-            if near.size and not near[b - start, j0 // tile_keys]:
+            if selected.size and not selected[b - start, j0 // tile_keys]:
                 continue
-            if not known:
+            if not filled:
                 _products(pairs.keys, ones, j0, n, centre, phi)
-                known = True
+                filled = True
             _scores(pairs, b, j0, n, tile)
-            decays(tile, n, peak[b], pairs.cap, pairs.log2e)
-            _steps(pairs.queries[b], centre, step)
-            _line(left[b], step, lines[0])
-            _line(right[b], step, lines[1])
+            exponentiate(tile, n, peak[b], pairs.cutoff, pairs.log2e)
+            _offsets(pairs.queries[b], centre, offset)
+            _affine_about_centre(left[b], offset, lines[0])
+            _affine_about_centre(right[b], offset, lines[1])
             if plain.shape[1]:
-                _line(plain[b], step, lines[2])
+                _affine_about_centre(plain[b], offset, lines[2])
             _cotangents(lines, value[b], phi, columns, j0, n, values, tile)
             about[:] = 0.0
             reduce(tile, n, phi, np.int64(0), about)
-            _move(step, 0, about, sums)
+            _move(offset, 0, about, sums)
     row = 1 + d
     for f in range(d):
         for g in range(f, d):
-            # The score's slope by u².
+            # d score / d(u²) = −½.
             grad_w[f, g] -= 0.5 * sums[row, 0].sum()
             row += 1
 
@@ -86,14 +86,14 @@ def pull_centred(pairs, columns, left, value, right, plain, start, stop, tile_ke
 @program
 def _scores(pairs, b, j0, n, tile):
     _squares(pairs.queries, b, pairs.keys, j0, n, tile)
-    if pairs.key_shift.size:
-        shift(tile, n, pairs.key_shift, j0)
+    if pairs.key_bias.size:
+        add_by_key(tile, n, pairs.key_bias, j0)
     if pairs.key_labels.size:
         exclude(tile, n, pairs.query_labels, b, pairs.key_labels, j0, tile.dtype.type(-np.inf))
 
 
-@block_program("queries", "number", "keys", "start", "n", "tile", of="keys")
-def _squares(block: Block) -> None:
+@block_program("queries block_index keys start n tile", of="keys")
+def _squares(block: BlockBuilder) -> None:
     """tile = −½‖q − k‖²."""
     builder = block.builder
 
@@ -104,9 +104,9 @@ def _squares(block: Block) -> None:
     accumulate(block, term, lambda total: builder.fmul(total, block.real.splat(-0.5)))
 
 
-@block_program("lines", "value", "phi", "columns", "start", "n", "values", "tile", of="tile")
-def _cotangents(block: Block) -> None:
-    """tile *= a·(value·v + b) + c, where a, b, c are the three lines over (1, k') of phi."""
+@block_program("lines value phi columns start n values tile", of="tile")
+def _cotangents(block: BlockBuilder) -> None:
+    """tile *= a·(value·v + b) + c, where a, b, c are affine functions of k', with coefficients ``lines``."""
     builder, width = block.builder, block.width
     d, lines = builder.sub(block.size("lines", 1), block.index(1)), block.data("lines")
     sums = [block.variables(block.real.splat(0.0)) for _ in range(3)]
@@ -117,13 +117,13 @@ def _cotangents(block: Block) -> None:
                 builder.store(x, variable)
         with cgutils.for_range(builder, block.value("values")) as column:
             row = builder.mul(builder.add(block.value("start"), key.index), block.value("values"))
-            v = block.load_everywhere(block.data("columns"), builder.add(row, column.index))
+            v = block.load_broadcast(block.data("columns"), builder.add(row, column.index))
             by = block.load(block.data("value"), block.at(column.index, width))
             block.update(sums[1], lambda s, x, v=v: block.fma(x, v, s), by)
         row = builder.mul(key.index, block.size("phi", 1))
         with cgutils.for_range(builder, d) as feature:
             column = builder.add(feature.index, block.index(1))
-            k = block.load_everywhere(block.data("phi"), builder.add(row, column))
+            k = block.load_broadcast(block.data("phi"), builder.add(row, column))
             for i, variables in enumerate(sums):
                 place = builder.add(block.at(block.index(i), block.size("lines", 1)), column)
                 by = block.load(lines, block.at(place, width))
@@ -136,19 +136,19 @@ def _cotangents(block: Block) -> None:
 
 
 @program
-def _line(line, step, out):
-    """A line over (1, δ), line (1 + d, lanes), as one over (1, k')."""
+def _affine_about_centre(line, offset, out):
+    """Coefficients over (1, δ), (1 + d, lanes), converted to coefficients over (1, k')."""
     for i in range(line.shape[1]):
         height = np.float64(line[0, i])
-        for a in range(step.shape[0]):
-            height += np.float64(line[1 + a, i]) * step[a, i]
+        for a in range(offset.shape[0]):
+            height += np.float64(line[1 + a, i]) * offset[a, i]
             out[1 + a, i] = line[1 + a, i]
         out[0, i] = height
 
 
 @program
 def _products(keys, columns, j0, n, centre, phi):
-    """The centre of a tile, and phi[:n]: 1, v_p, k'_a, v_p·k'_a and k'_a·k'_b for a ≤ b; columns (K, 1 + P)."""
+    """Centre of a tile, and phi[:n]: 1, v_p, k'_a, v_p·k'_a and k'_a·k'_b for a ≤ b; columns (K, 1 + P)."""
     d, values = keys.shape[1], columns.shape[1] - 1
     for a in range(d):
         centre[a] = 0.0
@@ -173,17 +173,17 @@ def _products(keys, columns, j0, n, centre, phi):
 
 
 @program
-def _steps(queries, centre, step):
-    """step (d, lanes) = centre − query."""
-    for a in range(step.shape[0]):
-        for i in range(step.shape[1]):
-            step[a, i] = centre[a] - np.float64(queries[a, i])
+def _offsets(queries, centre, offset):
+    """offset (d, lanes) = centre − query."""
+    for a in range(offset.shape[0]):
+        for i in range(offset.shape[1]):
+            offset[a, i] = centre[a] - np.float64(queries[a, i])
 
 
 @program
-def _move(step, values, about, sums):
-    """Add the sums about a tile's centre to the sums about each query."""
-    d, lanes = step.shape
+def _move(offset, values, about, sums):
+    """Shift the sums about a tile's centre to each query, and add them to its sums."""
+    d, lanes = offset.shape
     first = 1 + values
     for m in range(about.shape[0]):
         for i in range(lanes):
@@ -193,19 +193,19 @@ def _move(step, values, about, sums):
             sums[p, 0, i] += about[p, 0, i]
     for a in range(d):
         for i in range(lanes):
-            sums[first + a, 0, i] += about[first + a, 0, i] + step[a, i] * about[0, 0, i]
+            sums[first + a, 0, i] += about[first + a, 0, i] + offset[a, i] * about[0, 0, i]
     at = first + d
     for p in range(values):
         for a in range(d):
             for i in range(lanes):
-                sums[at, 0, i] += about[at, 0, i] + step[a, i] * about[1 + p, 0, i]
+                sums[at, 0, i] += about[at, 0, i] + offset[a, i] * about[1 + p, 0, i]
             at += 1
     for a in range(d):
         for b in range(a, d):
             for i in range(lanes):
                 sums[at, 0, i] += (
                     about[at, 0, i]
-                    + step[a, i] * about[first + b, 0, i]
-                    + step[b, i] * (about[first + a, 0, i] + step[a, i] * about[0, 0, i])
+                    + offset[a, i] * about[first + b, 0, i]
+                    + offset[b, i] * (about[first + a, 0, i] + offset[a, i] * about[0, 0, i])
                 )
             at += 1

@@ -1,4 +1,4 @@
-"""What stands before and after the sums of a small problem: few enough numbers that each is looked at once."""
+"""Packing, checking and dividing for small Gaussian means: one pass over the inputs, one over the sums."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from regard.programs.cpu.compiled import program
 
 
 @program
-def lay(query, key, value, queries, columns):
-    """Fill queries (blocks, d, lanes), the last block up with copies, and columns (2, K): ones and the values.
+def pack_rows(query, key, value, queries, columns):
+    """Fill queries (blocks, d, lanes), padded with copies of the last row, and columns (2, K): ones and the values.
 
-    query (Q, d), key (K, d), value (K, 1). Returns the largest size of a coordinate, the least and the largest value;
-    all of them NaN where a number is not finite.
+    query (Q, d), key (K, d), value (K, 1). Returns the largest absolute coordinate, the smallest and the largest value;
+    all three are NaN if any number is not finite.
     """
     lanes, last = queries.shape[2], query.shape[0] - 1
     size, rest = 0.0, 0.0
@@ -24,7 +24,7 @@ def lay(query, key, value, queries, columns):
             x = query[row, f]
             queries[i // lanes, f, i % lanes] = x
             size = max(size, np.float64(abs(x)))
-            # 0, or NaN for good.
+            # Stays 0 while all numbers are finite, NaN from the first one that is not.
             rest += x - x
     for j in range(key.shape[0]):
         for f in range(key.shape[1]):
@@ -42,11 +42,8 @@ def lay(query, key, value, queries, columns):
 
 
 @program
-def settle(sums, low, high, output, mass):
-    """Fill output (Q, 1), kept from low to high, and mass (Q,) from sums (blocks, 2, 2, lanes).
-
-    Returns the least mass.
-    """
+def finish_means(sums, low, high, output, mass):
+    """Fill output (Q, 1), clipped to [low, high], and mass (Q,) from sums (blocks, 2, 2, lanes); returns min(mass)."""
     lanes, least = sums.shape[3], math.inf
     for i in range(mass.shape[0]):
         b, lane = i // lanes, i % lanes

@@ -1,13 +1,13 @@
-"""Sums of a Gaussian over scattered points, as sums of plane waves on a box, with a bound on what that costs.
+"""Gaussian sums over scattered points by a Fourier series on a box, with a bound on the error.
 
 In units of the bandwidth, ζ = w∘(key − query), and with i^|α|·∏He_αₐ(ωₐ) for the α-th power of ζ,
 
     Σ_k c_k ζ^α exp(−½‖ζ‖²) ≈ Σ_ω i^|α|·He_α(ω)·(√(2π)/P)^r·exp(−½‖ω‖²)·(Σ_k c_k e^{−iω·z_k})·e^{iω·z_q}
 
-over the waves ω ∈ (2π/P)·ℤ^r. Three things are lost, each below a share of Σ|c|: the kernel's copies a period P away
-(every pair in the box is at least ``reach`` from them), the waves beyond ±``band``, and the tolerance of the two
-nonuniform transforms. Rounding of coordinates moves points by a few u·P, which changes a sum by that much of itself.
-*Cost*: O(Q + K + N log N) for N ≈ ∏ band·Pₐ/π waves.
+over the frequencies ω ∈ (2π/P)·ℤ^r. Three errors are bounded relative to Σ|c|: the kernel's periodic images (every
+pair in the box is at least ``radius`` away from them), the frequencies beyond ±``band``, and the tolerance of the two
+nonuniform transforms. Rounding of coordinates shifts points by a few u·P, a relative change of each sum.
+*Cost*: O(Q + K + N log N) for N ≈ ∏ band·Pₐ/π frequencies.
 """
 
 from __future__ import annotations
@@ -28,51 +28,54 @@ from regard.engines.costs import MAX_MODES
 
 Power = tuple[int, ...]
 
-# The transforms work on a grid this much finer than the waves; finer than the finest tolerance is rounding.
+# finufft's grid is finer than that of the frequencies by this factor.
 UPSAMPLING = 2.0
-FINEST_EPS = 1e-14
-UNIT = 2.0**-53
-# Grid points per feature that a point is spread over; steps from which on a second thread works more than it waits.
-SPREAD, SHORT = 15, 1 << 23
-# How far below the tolerance the noise is for a query of average mass: so much lighter ones are still vouched for.
-MARGIN = 0.02
+# Tolerances of the transforms below this are lost in rounding.
+MIN_EPS = 1e-14
+UNIT_ROUNDOFF = 2.0**-53
+# Grid points per feature that finufft spreads a point over.
+SPREAD_WIDTH = 15
+# Operations from which on a second thread pays.
+MIN_WORK_TO_THREAD = 1 << 23
+# The error for a query of average mass relative to its tolerance: queries with this fraction of it are still certified.
+ERROR_MARGIN = 0.02
 
 
 @dataclass(frozen=True, eq=False)
-class Waves:
-    """A box of queries, the keys that reach it, and the plane waves that carry the kernel between them."""
+class FourierGrid:
+    """A box of queries, the keys within the kernel's radius of it, and the frequencies of the series."""
 
     features: Array  # (r,) numbers of the features with w > 0
     w: Array  # (r,)
     centre: Array  # (r,)
     period: Array  # (r,) in bandwidths
-    counts: tuple[int, ...]  # waves per feature, odd
+    counts: tuple[int, ...]  # frequencies per feature, odd
     order: int  # highest power of ζ
-    eps: float  # tolerance of the transform of the charges
-    noise: float  # error of a sum per unit of Σ|c| before it is evaluated, at most
-    slip: float  # error of a sum per unit of the mass, at most
+    eps: float  # tolerance of the transform of the strengths
+    truncation_error: float  # bound on the error of a sum relative to Σ|c|, without the evaluation
+    shift_error: float  # bound on the error of a sum relative to the mass, from rounding of coordinates
     queries: Array  # (Q,) boolean: in the box
-    keys: Array  # (K,) boolean: in reach of the box
+    keys: Array  # (K,) boolean: within the radius of the box
 
     def angles(self, points: Array, rows: Any) -> list[Array]:
-        """Points (n, d) as positions on the circles of the box, feature by feature."""
+        """Points (n, d) as angles in the period of the box, feature by feature."""
         return [
             (points[rows, f] - c) * (2.0 * pi * w / p)
             for f, w, c, p in zip(self.features, self.w, self.centre, self.period, strict=True)
         ]
 
-    def spectrum(self, angles: list[Array], charges: Iterable[Array], threads: int) -> list[Array]:
-        """Σ c·e^{−iω·z} for each complex vector of charges (n,)."""
+    def spectrum(self, angles: list[Array], strengths: Iterable[Array], threads: int) -> list[Array]:
+        """Σ c·e^{−iω·z} for each complex vector of strengths (n,)."""
         plan = self._plan(1, angles, self.eps, threads)
-        return [plan.execute(np.ascontiguousarray(c, np.complex128)) for c in charges]
+        return [plan.execute(np.ascontiguousarray(c, np.complex128)) for c in strengths]
 
     def _omega(self, a: int) -> Array:
-        """Frequencies of the waves along feature a."""
+        """Frequencies along feature a."""
         half = self.counts[a] // 2
         return np.arange(-half, half + 1) * float(2.0 * pi / self.period[a])
 
-    def loudness(self, spectra: Iterable[Array]) -> float:
-        """The sum of the moduli of all waves that make up a sum, at most, whatever the power of ζ."""
+    def magnitude(self, spectra: Iterable[Array]) -> float:
+        """An upper bound on the sum of the moduli of all terms of a sum, for any power of ζ."""
         envelope = np.ones(())
         for a in range(len(self.counts)):
             omega = self._omega(a)
@@ -80,16 +83,18 @@ class Waves:
             envelope = np.multiply.outer(envelope, largest * np.exp(-0.5 * omega**2) * sqrt(2.0 * pi) / self.period[a])
         return max(float((np.abs(spectrum) * envelope).sum()) for spectrum in spectra)
 
-    def tolerance(self, total: float, loudness: float) -> float:
-        """What evaluating may cost relative to ``loudness``: as much as the charges' transform, relative to Σ|c|."""
-        return float(np.clip(self.eps * total / loudness, self.eps, 1e-3)) if loudness > 0.0 else self.eps
+    def tolerance(self, total: float, magnitude: float) -> float:
+        """Tolerance of the evaluation relative to ``magnitude``: the same absolute error as that of the spectrum."""
+        return float(np.clip(self.eps * total / magnitude, self.eps, 1e-3)) if magnitude > 0.0 else self.eps
 
-    def error(self, total: float, loudness: float) -> float:
-        """The error of every sum of charges with Σ|c| = ``total``, at most, but for ``slip``."""
-        return self.noise * total + transform_error(self.tolerance(total, loudness), self.counts) * loudness
+    def error(self, total: float, magnitude: float) -> float:
+        """Bound on the error of every sum of strengths with Σ|c| = ``total``, except for ``shift_error``."""
+        return (
+            self.truncation_error * total + transform_error(self.tolerance(total, magnitude), self.counts) * magnitude
+        )
 
     def sums(self, angles: list[Array], spectra: Iterable[Array], eps: float, threads: int) -> Iterator[Array]:
-        """What spectra, multiplied by ``kernel``, come to at the points: one complex vector for each."""
+        """The series of spectra, multiplied by ``kernel``, evaluated at the points: one complex vector for each."""
         plan = self._plan(2, angles, eps, threads)
         for spectrum in spectra:
             yield plan.execute(spectrum)
@@ -98,7 +103,7 @@ class Waves:
         import finufft  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
         sign, r = (-1 if kind == 1 else 1), len(self.counts)
-        if forked() or len(angles[0]) * SPREAD**r + prod(self.counts) * UPSAMPLING**r < SHORT:
+        if forked() or len(angles[0]) * SPREAD_WIDTH**r + prod(self.counts) * UPSAMPLING**r < MIN_WORK_TO_THREAD:
             threads = 1
         plan = finufft.Plan(kind, self.counts, 1, eps, sign, nthreads=threads, upsampfac=UPSAMPLING)
         plan.setpts(*angles)
@@ -117,8 +122,8 @@ class Waves:
 
 
 def transform_error(eps: float, counts: tuple[int, ...]) -> float:
-    """The error of a nonuniform transform per unit of its input's sum of moduli, rounding included, at most."""
-    return 2.0 * eps + 2.0 * UNIT * log2(prod(counts) * UPSAMPLING ** len(counts))
+    """Bound on the error of a nonuniform transform relative to its input's sum of moduli, including rounding."""
+    return 2.0 * eps + 2.0 * UNIT_ROUNDOFF * log2(prod(counts) * UPSAMPLING ** len(counts))
 
 
 def hermite(n: int, x: Array) -> Array:
@@ -147,59 +152,59 @@ def unit_power(r: int, a: int) -> Power:
     return tuple(int(b == a) for b in range(r))
 
 
-def plus(p: Power, q: Power, times: int = 1) -> Power:
+def add_powers(p: Power, q: Power, times: int = 1) -> Power:
     """The exponents of a product."""
     return tuple(a + times * b for a, b in zip(p, q, strict=True))
 
 
-def waves_for(problem: Problem, order: int) -> Waves | None:
-    """Waves for the powers of ζ up to ``order``; None where no grid of bearable size serves.
+def fourier_grid(problem: Problem, order: int) -> FourierGrid | None:
+    """Grid for the powers of ζ up to ``order``; None if no grid of acceptable size exists.
 
-    The box holds the queries that are in reach of some key; where it is too large, only those amid most of the keys.
+    The box holds the queries within the kernel's radius of some key; if that is too large, of the bulk of the keys.
     """
     w = np.broadcast_to(problem.score.w, problem.key.shape[1])  # type: ignore[attr-defined]
     features = np.flatnonzero(w)
     w = w[features]
     query, key = (part if len(features) == len(part.T) else part[:, features] for part in (problem.query, problem.key))
     low, high = bounds_of(key)
-    # Bounds that overflow take part in no box that is made.
+    # Bounds that overflow give no box.
     with np.errstate(over="ignore"):
-        made = _fitted(problem, order, features, w, query, key, low, high)
-        if made is None and len(key) > 1:
+        grid = _grid_over_box(problem, order, features, w, query, key, low, high)
+        if grid is None and len(key) > 1:
             low, high = np.quantile(key, [0.001, 0.999], axis=0)
-            made = _fitted(problem, order, features, w, query, key, low, high)
-    return made
+            grid = _grid_over_box(problem, order, features, w, query, key, low, high)
+    return grid
 
 
-def _fitted(
+def _grid_over_box(
     problem: Problem, order: int, features: Array, w: Array, query: Array, key: Array, low: Array, high: Array
-) -> Waves | None:
+) -> FourierGrid | None:
     r = len(w)
     span = (high - low) * w
     if not (span < 1e12).all():
         return None
-    share = float(np.prod(np.minimum(1.0, sqrt(2.0 * pi) / np.maximum(span, 1.0))))
-    target = max(MARGIN * problem.tol * share, 1e-16)
-    reach = _depth(target / (8.0 * r), order)
-    # Queries beyond reach of the keys, and keys beyond reach of the queries, would only widen the box.
+    fraction = float(np.prod(np.minimum(1.0, sqrt(2.0 * pi) / np.maximum(span, 1.0))))
+    target = max(ERROR_MARGIN * problem.tol * fraction, 1e-16)
+    radius = _radius(target / (8.0 * r), order)
+    # Queries out of range of all keys, and keys out of range of all queries, would only widen the box.
     first, last = bounds_of(query)
-    low, high = np.maximum(low - reach / w, first), np.minimum(high + reach / w, last)
+    low, high = np.maximum(low - radius / w, first), np.minimum(high + radius / w, last)
     if (low > high).any():
         return None
     centre = low + 0.5 * (high - low)
-    period = (high - low) * w + 2.0 * reach * (1.0 + 1e-9)
-    halves = np.ceil(reach * period / (2.0 * pi))
+    period = (high - low) * w + 2.0 * radius * (1.0 + 1e-9)
+    halves = np.ceil(radius * period / (2.0 * pi))
     if float(np.prod(2.0 * halves + 1.0)) * UPSAMPLING**r > MAX_MODES:
         return None
     counts = tuple(int(2 * half + 1) for half in halves)
-    eps = min(max(target / 4.0, FINEST_EPS), 1e-3)
+    eps = min(max(target / 4.0, MIN_EPS), 1e-3)
     band = float((2.0 * pi * halves / period).min())
-    # |He_α(ω)| weighs at most √α! on average over the waves.
+    # |He_α(ω)| is at most √α! on average over the frequencies.
     weight = 1.1 * max(prod(sqrt(factorial(n)) for n in power) for power in powers(r, order))
-    copies = 2.5 * max(reach**order, 1.0) * float(np.exp(-0.5 * reach**2))
-    beyond = 4.0 * max(band**order, 1.0) * (erfc(band / sqrt(2.0)) + float(np.exp(-0.5 * band**2)))
-    noise = weight * (transform_error(eps, counts) + r * (copies + beyond))
-    return Waves(
+    copies = 2.5 * max(radius**order, 1.0) * float(np.exp(-0.5 * radius**2))
+    band_tail = 4.0 * max(band**order, 1.0) * (erfc(band / sqrt(2.0)) + float(np.exp(-0.5 * band**2)))
+    truncation_error = weight * (transform_error(eps, counts) + r * (copies + band_tail))
+    return FourierGrid(
         features=features,
         w=w,
         centre=centre,
@@ -207,14 +212,15 @@ def _fitted(
         counts=counts,
         order=order,
         eps=eps,
-        noise=noise,
-        slip=UNIT * (16.0 + 4.0 * float(period.sum()) * _lever(noise / problem.tol, order)),
+        truncation_error=truncation_error,
+        shift_error=UNIT_ROUNDOFF
+        * (16.0 + 4.0 * float(period.sum()) * _shift_sensitivity(truncation_error / problem.tol, order)),
         queries=_inside(query, low, high),
-        keys=_inside(key, low - reach / w, high + reach / w),
+        keys=_inside(key, low - radius / w, high + radius / w),
     )
 
 
-def chosen(mask: Array) -> Any:
+def rows_where(mask: Array) -> Any:
     """The rows where a mask is True, as a slice where that is all of them: no copies are made then.
 
     >>> chosen(np.array([True, True]))
@@ -230,19 +236,19 @@ def _inside(points: Array, low: Array, high: Array) -> Array:
     return inside
 
 
-def _lever(share: float, order: int) -> float:
-    """How much Σ c ζ^order K changes, at most, per mass and per shift of the points by one bandwidth.
+def _shift_sensitivity(fraction: float, order: int) -> float:
+    """Bound on the change of Σ c ζ^order K, relative to the mass, per shift of the points by one bandwidth.
 
-    A query with more than twice a share of Σ|c| owes most of its mass to keys nearer than x, where exp(−½x²) is that
-    share; the others add no more than as much again.
+    A query with more than twice ``fraction`` of Σ|c| has most of its mass from keys nearer than x, where exp(−½x²) is
+    that fraction; the others add at most as much again.
     """
-    x = sqrt(max(2.0 * log(1.0 / min(2.0 * share, 1.0)), order + 1.0))
+    x = sqrt(max(2.0 * log(1.0 / min(2.0 * fraction, 1.0)), order + 1.0))
     return 2.0 * x ** (order + 1) * (1.0 + order / x**2)
 
 
-def _depth(share: float, order: int) -> float:
-    """Where x^order·exp(−½x²) has come down to a share."""
-    x = sqrt(2.0 * log(1.0 / share))
+def _radius(fraction: float, order: int) -> float:
+    """Where x^order·exp(−½x²) has decayed to a fraction."""
+    x = sqrt(2.0 * log(1.0 / fraction))
     for _ in range(3):
-        x = sqrt(2.0 * log(1.0 / share) + 2.0 * order * log(max(x, 1.0)))
+        x = sqrt(2.0 * log(1.0 / fraction) + 2.0 * order * log(max(x, 1.0)))
     return x

@@ -1,7 +1,7 @@
-"""The reduce stage: attention moments of any degree, tile by tile. Also the weights themselves.
+"""Attention moments of any degree, and the weights themselves, tile by tile.
 
-One pass over the keys with a running peak: when a tile raises it, what was summed so far shrinks by exp(old − new).
-Within a tile sums are in the working precision, across tiles in float64 with their rounding errors.
+One pass over the keys with a running peak: when a tile raises it, the sums so far are multiplied by exp(old − new).
+Sums within a tile are in the working precision, sums across tiles in float64 together with their rounding errors.
 """
 
 from __future__ import annotations
@@ -11,79 +11,88 @@ import math
 import numpy as np
 
 from regard.programs.cpu.compiled import program
-from regard.programs.cpu.pairs import fill
-from regard.programs.cpu.tiles import decays, lean, multiply, reduce, reduce_differences, ties, tops
+from regard.programs.cpu.pair_scores import fill_scores
+from regard.programs.cpu.tile_loops import (
+    exponentiate,
+    multiply_by_key,
+    reduce,
+    reduce_differences,
+    row_maxima,
+    ties,
+    times_difference,
+)
 
 
 @program
-def average_blocks(pairs, columns, degree, start, stop, first, last, tile_keys, near, peak, sums):
-    """Add to peak and sums what the keys first … last give to the blocks start … stop.
+def add_moments(pairs, columns, degree, start, stop, first, last, tile_keys, selected, peak, sums):
+    """Add the contribution of keys first … last to peak and sums of the blocks start … stop.
 
-    peak (stop − start, lanes); sums (stop − start, M, 2, lanes), where M goes on as in ``regard.core.problem``; columns
-    (K, 1 + P), the first of ones, for the mass; near (stop − start, tiles): the tiles each block sees, all if empty.
+    peak (stop − start, lanes); sums (stop − start, M, 2, lanes), M: the mass, then the moments in the order of
+    ``regard.core.problem``; columns (K, 1 + P), the first of ones; selected (stop − start, tiles): tiles to include for
+    each block, all if empty.
     """
     tile = np.empty((tile_keys, peak.shape[1]), pairs.keys.dtype)
     spare = np.empty((tile_keys if degree > 0 else 0, peak.shape[1]), pairs.keys.dtype)
     for j0 in range(first, last, tile_keys):
         n = min(tile_keys, last - j0)
         for b in range(start, stop):
-            if near.size and not near[b - start, (j0 - first) // tile_keys]:
+            if selected.size and not selected[b - start, (j0 - first) // tile_keys]:
                 continue
-            fill(pairs, b, j0, n, tile)
+            fill_scores(pairs, b, j0, n, tile)
             if not pairs.direct:
                 raise_peak(pairs, tile, n, peak[b - start], sums[b - start])
-                lower(pairs, tile, j0, n, peak[b - start])
+                scores_to_weights(pairs, tile, j0, n, peak[b - start])
             reduce(tile, n, columns, j0, sums[b - start])
             if degree > 0:
                 _products(pairs, columns, degree, b, j0, n, tile, spare, sums[b - start])
 
 
 @program
-def weight_blocks(pairs, start, stop, tile_keys, peak, mass, out):
+def fill_weights(pairs, start, stop, tile_keys, peak, mass, out):
     """out (Q, K) = attention weights of the blocks start … stop, given their peak and mass (blocks, lanes)."""
     tile = np.empty((tile_keys, peak.shape[1]), pairs.keys.dtype)
     lanes, keys = peak.shape[1], pairs.keys.shape[0]
     for b in range(start, stop):
         for j0 in range(0, keys, tile_keys):
             n = min(tile_keys, keys - j0)
-            weights(pairs, b, j0, n, peak[b], tile)
+            tile_weights(pairs, b, j0, n, peak[b], tile)
             for i in range(min(lanes, pairs.rows - b * lanes)):
-                share = 1.0 / mass[b, i] if mass[b, i] > 0.0 else 0.0
+                inverse_mass = 1.0 / mass[b, i] if mass[b, i] > 0.0 else 0.0
                 for j in range(n):
-                    out[b * lanes + i, j0 + j] = tile[j, i] * share
+                    out[b * lanes + i, j0 + j] = tile[j, i] * inverse_mass
 
 
 @program
-def weights(pairs, b, j0, n, peak, tile):
-    """tile[:n] = weights of one block of queries and the keys from j0 on, relative to a peak."""
-    fill(pairs, b, j0, n, tile)
+def tile_weights(pairs, b, j0, n, peak, tile):
+    """tile[:n] = weights, relative to a peak, of one block of queries and the keys from j0 on."""
+    fill_scores(pairs, b, j0, n, tile)
     if not pairs.direct:
-        lower(pairs, tile, j0, n, peak)
+        scores_to_weights(pairs, tile, j0, n, peak)
 
 
 @program
 def raise_peak(pairs, tile, n, peak, sums):
-    """Let the peak follow the tile's best scores, and shrink what was summed before."""
+    """Raise the peak to the largest scores of the tile, and rescale the sums accordingly."""
     top = peak.copy()
-    tops(tile, n, top)
+    row_maxima(tile, n, top)
     for i in range(peak.size):
         if top[i] > peak[i]:
-            keep = 0.0 if pairs.hard else math.exp(np.float64(peak[i]) - np.float64(top[i]))
+            shrink = 0.0 if pairs.hard else math.exp(np.float64(peak[i]) - np.float64(top[i]))
             for m in range(sums.shape[0]):
-                sums[m, 0, i] *= keep
-                sums[m, 1, i] *= keep
+                sums[m, 0, i] *= shrink
+                sums[m, 1, i] *= shrink
             peak[i] = top[i]
 
 
 @program
-def lower(pairs, tile, j0, n, peak):
+def scores_to_weights(pairs, tile, j0, n, peak):
     """Scores → weights relative to the peak, in place."""
     if pairs.hard:
         ties(tile, n, peak)
-        if pairs.key_scale.size:
-            multiply(tile, n, pairs.key_scale, j0)
+        if pairs.key_weight.size:
+            multiply_by_key(tile, n, pairs.key_weight, j0)
     else:
-        decays(tile, n, peak, pairs.cap, pairs.log2e)
+        exponentiate(tile, n, peak, pairs.cutoff, pairs.log2e)
 
 
 @program
@@ -94,7 +103,7 @@ def _products(pairs, columns, degree, b, j0, n, tile, spare, sums):
     at_values, at_squares = 1 + values + d, 1 + values + d + values * d
     partial = np.empty((1 + values, 2, lanes))
     for a in range(d):
-        lean(tile, pairs.queries, b, pairs.keys, j0, n, a, spare)  # e·δ_a
+        times_difference(tile, pairs.queries, b, pairs.keys, j0, n, a, spare)  # e·δ_a
         partial[:] = 0.0
         reduce(spare, n, columns, j0, partial)
         for i in range(lanes):

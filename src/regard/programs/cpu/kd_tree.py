@@ -1,4 +1,4 @@
-"""An order in which rows that are close together stand close together: the leaves of a kd-tree, one after another."""
+"""Sorting rows into the leaves of a kd-tree, so that rows close in space are close in memory."""
 
 from __future__ import annotations
 
@@ -6,41 +6,41 @@ from regard.programs.cpu.compiled import program
 
 
 @program
-def kd_order(points, w, tile, lanes, order):
-    """Sort points (n, d) and order (n,) alike, in place, so that consecutive rows are neighbours under w (d,).
+def kd_sort(points, w, tile, lanes, order):
+    """Sort points (n, d) and order (n,) together, in place, so that consecutive rows are neighbours under w (d,).
 
-    A set is cut across the feature that is widest in w∘x, near the median: into whole tiles while it has more than one,
-    then into whole blocks of lanes. So every tile but the last is a leaf, and every block too.
+    A range is split across the feature with the largest spread of w∘x, near its median: into whole tiles while it
+    exceeds one tile, then into whole blocks of lanes. Every tile but the last is a leaf, and so is every block.
     """
-    todo = [(0, points.shape[0])]
-    while len(todo) > 0:
-        start, stop = todo.pop()
+    stack = [(0, points.shape[0])]
+    while len(stack) > 0:
+        start, stop = stack.pop()
         count = stop - start
         unit = tile if count > tile else lanes
         if count <= unit:
             continue
         f = _widest(points, w, start, stop)
         if f < 0:
-            continue  # all rows are the same
+            continue  # all rows are equal
         middle = start + (-(-count // unit) // 2) * unit
         _select(points, order, f, start, stop - 1, middle)
-        todo.append((start, middle))
-        todo.append((middle, stop))
+        stack.append((start, middle))
+        stack.append((middle, stop))
 
 
 @program
 def _widest(points, w, start, stop):
-    """The feature in which w∘x strays most from its mean; −1 if none does.
+    """The feature with the largest mean absolute deviation of w∘x; −1 if all rows are equal.
 
-    Not the one of the largest range: a few far rows would have the bulk cut where it is already narrow.
+    Not the one with the largest range: a few outliers would have the bulk split where it is already narrow.
     """
-    best, widest, share = -1, 0.0, 1.0 / (stop - start)
+    best, widest, inverse_count = -1, 0.0, 1.0 / (stop - start)
     for f in range(points.shape[1]):
         mean = width = 0.0
         for i in range(start, stop):
-            mean += points[i, f] * share
+            mean += points[i, f] * inverse_count
         for i in range(start, stop):
-            width += abs(points[i, f] - mean) * share
+            width += abs(points[i, f] - mean) * inverse_count
         width *= w[f]
         if width > widest:
             best, widest = f, width
@@ -49,7 +49,7 @@ def _widest(points, w, start, stop):
 
 @program
 def _select(points, order, f, first, last, k):
-    """Move rows first … last so that those before k are at most, those from k on at least, row k in feature f."""
+    """Quickselect: reorder rows first … last so that row k is in its sorted place by feature f."""
     while last > first:
         middle = (first + last) // 2
         a, b, c = points[first, f], points[middle, f], points[last, f]
