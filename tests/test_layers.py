@@ -155,7 +155,7 @@ def test_imports_point_down() -> None:
         ("core.scores", "from regard.engines import costs"),
         ("core.state", "import regard.pooling.runner"),
         ("bandwidth.search", "from regard.model.diagnosis import diagnose"),
-        ("model.smoother", "from regard.estimators.heads import KernelRegressor"),
+        ("model.smoother", "from regard.estimators.mixture import KernelRegressor"),
         ("pooling.functions", "from regard import estimators"),
         ("pooling.functions", "from regard import NadarayaWatsonRegressor"),
         ("pooling.functions", "from regard.tensors import pool_tensors"),

@@ -50,7 +50,7 @@ def test_rows_with_empty_cells_are_not_judged_and_counted(here: Path, capfd) -> 
     Path("gaps.csv").write_text("\n".join([",".join(header), ",".join(first), *rest]) + "\n")
     ok(capfd, "fit", "gaps.csv", "--target", "price", "--out", "m.regard")
     out, _ = ok(capfd, "diagnose", "m.regard")
-    assert out.endswith(f"  (judged by the rows without gaps, {len(rest)} of {len(rest) + 1})\n")
+    assert out.endswith(f"  (evaluated on the rows without missing entries, {len(rest)} of {len(rest) + 1})\n")
     found = json.loads(ok(capfd, "diagnose", "m.regard", "--json")[0])
     assert (found["rows"], found["rows_with_gaps"]) == (len(rest), 1)
 
@@ -67,4 +67,4 @@ def test_what_cannot_be_diagnosed(here: Path, capfd) -> None:
     assert "Missing argument" in refused(capfd, "diagnose")
     Path("one.csv").write_text("x,y\n1,2\n")
     ok(capfd, "fit", "one.csv", "--target", "y", "--bandwidth", "1", "--out", "m.regard")
-    assert "needs two of them; this model has 1 training row" in refused(capfd, "diagnose", "m.regard")
+    assert "needs at least 2 training rows, but this model has 1" in refused(capfd, "diagnose", "m.regard")

@@ -253,7 +253,7 @@ def test_bad_data():
             small().fit(spoilt, Y)
         with pytest.raises(ValueError, match=r"NaN|infinity"):
             small().fit(X, np.where(np.arange(30) == 3, bad, Y))
-    with pytest.raises(ValueError, match=r"rows to leave out and others to look at, got 1 row \(n_samples=1\)"):
+    with pytest.raises(ValueError, match=r"at least 2 rows, in different groups; got 1 row \(n_samples=1\)"):
         small().fit(X[:1], Y[:1])
     with pytest.raises(ValueError, match="got one group"):
         small().fit(X, Y, groups=np.zeros(30, int))

@@ -25,7 +25,7 @@ from regard import (
 )
 from regard.bandwidth import Objective
 from regard.data.columns import EARTH
-from regard.estimators.mixed import coding_of
+from regard.estimators.mixed_tables import coding_of
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 RNG = np.random.default_rng(8)

@@ -208,7 +208,7 @@ def test_the_thresholds_are_found():
     for module, name in ((valleys, "SCAN_ROWS"), (heads, "SOME"), (many, "BATCHED"), (many, "BAGGED")):
         assert FOUND[f"bandwidth.{module.__name__.rpartition('.')[2]}.{name}"] == getattr(module, name)
     assert FOUND["pooling.planner.SMALL"] == SMALL
-    assert FOUND["model.residuals.MANY"] == residuals.MANY
+    assert FOUND["model.residuals.MAX_ROWS_TO_RELEARN"] == residuals.MAX_ROWS_TO_RELEARN
 
 
 def test_every_parameter_has_values():
@@ -271,7 +271,7 @@ def test_pairs_of_every_size(case, pairs):
 
 
 @pytest.mark.usefixtures("quick_search")
-@pytest.mark.parametrize("rows", rows_of("model", many.BATCHED) if FULL else [residuals.MANY])
+@pytest.mark.parametrize("rows", rows_of("model", many.BATCHED) if FULL else [residuals.MAX_ROWS_TO_RELEARN])
 @table([(name, {"bandwidth": GIVEN}) for name in WITH_BANDWIDTH] + [("NadarayaWatsonRegressor", {})])
 def test_what_follows_a_fit(case, rows):
     found = []

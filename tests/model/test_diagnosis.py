@@ -221,9 +221,9 @@ def test_two_rows(model: Any) -> None:
 
 def test_one_row_is_too_few() -> None:
     model = regard.NadarayaWatsonRegressor(bandwidth=1.0)
-    with pytest.raises(ValueError, match="needs two of them; this model has 1 training row"):
+    with pytest.raises(ValueError, match="needs at least 2 training rows, but this model has 1"):
         model.fit([[0.0]], [1.0]).diagnose()
-    with pytest.raises(ValueError, match="needs two of them"):
+    with pytest.raises(ValueError, match="needs at least 2 training rows"):
         model.fit([[0.0], [1.0]], [1.0, 2.0], sample_weight=[1.0, 0.0]).diagnose()
     assert model.fit([[0.0]], [1.0], sample_weight=[3]).diagnose().verdict == "about right"
 
@@ -312,7 +312,7 @@ def test_many_rows_are_sampled_and_memory_is_a_tile() -> None:
     assert found == model.diagnose()
     weights = model.attend(x[:2000])
     assert found.freedom == pytest.approx(n * np.diagonal(weights).mean(), rel=0.1)
-    assert "from 2,000 of the rows" in str(found)
+    assert "random sample of 2,000 rows" in str(found)
 
 
 # ---- the diagonal

@@ -197,7 +197,7 @@ def test_an_ignored_feature_has_no_share():
         told = fitted(name).explain(AT)
         assert np.isnan(told.nearness).all()
         assert not told.far.any()
-        assert "no distance" in str(told[0])
+        assert "not a distance" in str(told[0])
 
 
 FAR = {
@@ -241,7 +241,7 @@ def test_nobody_in_reach():
     nothing = NadarayaWatsonRegressor("epanechnikov", bandwidth=1.0, empty="nan").fit(X, Y).explain(at)
     assert np.isnan(nothing.prediction[1])
     assert len(nothing[1].index) == 0
-    assert "none was looked at" in str(nothing)
+    assert "No training row is within the bandwidth" in str(nothing)
     with pytest.raises(ValueError, match="within the bandwidth"):
         NadarayaWatsonRegressor("epanechnikov", bandwidth=1.0, empty="raise").fit(X, Y).explain(at)
     classes = NadarayaWatsonClassifier("epanechnikov", bandwidth=1.0, empty="nan").fit(X, LABELS)
@@ -289,9 +289,9 @@ def test_words_and_frames():
     model = LocalLinearRegressor(bandwidth=0.9).fit(frame, Y)
     told = model.explain(frame[:2], top=3)
     words = str(told)
-    assert words.count("predicted") == 2
+    assert words.count(": predicted ") == 2
     assert re.search(r"income [\d.]+ %", words)
-    assert re.search(r"the 3 below hold [\d.]+ % of its attention", words)
+    assert re.search(r"the 3 below hold [\d.]+ % of the attention", words)
     for row, effective in zip(told[0].row, told[0].effective, strict=True):
         assert any(line.split()[:1] == [str(row)] and f"{effective:+.4f}" in line for line in words.splitlines())
     table = told.to_frame()
@@ -313,7 +313,7 @@ def test_words_and_frames():
 
 def test_without_a_library_of_dataframes(monkeypatch):
     told = NadarayaWatsonRegressor(bandwidth=0.9).fit(X, Y).explain(AT)
-    monkeypatch.setattr("regard.model.words.find_spec", lambda name: None)
+    monkeypatch.setattr("regard.model.formatting.find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match="needs pandas or polars or pyarrow"):
         told.to_frame()
     assert len(told.columns()["row"]) == 60

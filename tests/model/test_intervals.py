@@ -9,7 +9,7 @@ import pytest
 
 import regard
 from regard.model.jackknife import jackknife_interval
-from regard.model.ranks import conformal_bound, quantiles
+from regard.model.quantiles import conformal_bound, quantiles
 from support.soak import FULL
 
 # Manners, not minima.
@@ -236,7 +236,7 @@ def test_two_rows_are_too_few_for_a_rank_and_one_has_nothing_to_leave_out(name):
     assert np.isinf(two.predict_interval([[0.5, 0.0]], 0.9, "conformal")).all()
     assert np.isinf(two.predict_interval([[0.5, 0.0]], 0.9, "jackknife")).all()
     assert np.isfinite(two.predict_interval([[0.5, 0.0]], 0.9, "local")).all()
-    with pytest.raises(ValueError, match="1 training row"):
+    with pytest.raises(ValueError, match="at least 2 training rows, but this model has 1"):
         MODELS[name]().fit([[0.0, 0.0]], [1.0]).predict([[0.5, 0.0]], return_std=True)
 
 

@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.integrate import quad
 
 import regard
-from regard.model.residual_scale import WIDENINGS, Tails, fit_tails, learn_spread, log_density, spread_at
+from regard.model.residual_scale import WIDENINGS, StudentT, fit_t, learn_residual_scale, log_density, residual_scale_at
 from regard.model.residuals import left_out_answers, relearned_answers
 from regard.model.smoother import Head
 from regard.scores import Gaussian
@@ -51,13 +51,13 @@ def test_other_criteria_are_not_walked_down_again(options):
 @pytest.mark.parametrize("freedom", [3.0, 30.0])
 def test_tails_are_found(freedom):
     shown = 0.7 * rng.standard_t(freedom, size=(20_000, 1))
-    found = fit_tails(shown, np.ones(20_000))
+    found = fit_t(shown, np.ones(20_000))
     assert found.width[0] == pytest.approx(0.7, rel=0.05)
     assert found.freedom[0] == (3.0 if freedom == 3.0 else 30.0)
 
 
 def test_the_density_is_students_and_adds_up_to_one():
-    tails = Tails(np.array([4.0]), np.array([0.6]))
+    tails = StudentT(np.array([4.0]), np.array([0.6]))
     at = np.linspace(-3.0, 3.0, 7)[:, None]
     assert np.allclose(log_density(at, tails)[:, 0], stats.t.logpdf(at[:, 0], 4.0, scale=0.6))
     X = rng.random((40, 1))
@@ -79,9 +79,9 @@ def test_smoothed_quantiles_are_those_of_the_density():
 def test_a_spread_that_does_not_vary_is_hardly_found_to():
     draw = np.random.default_rng(11)
     x, residual = draw.random((300, 1)), draw.normal(size=(300, 1))
-    spread = learn_spread([(Head(1.0, Gaussian(20.0)), x, x)], residual, None)
+    spread = learn_residual_scale([(Head(1.0, Gaussian(20.0)), x, x)], residual, None)
     assert spread.scale.max() < 1.5 * spread.scale.min()
-    same = learn_spread([(Head(1.0, Gaussian(0.0)), x, x)], residual, None)
+    same = learn_residual_scale([(Head(1.0, Gaussian(0.0)), x, x)], residual, None)
     assert same.widening == 0.0
     assert np.allclose(same.scale, np.abs(residual).mean(), rtol=0.02)
 
@@ -90,13 +90,13 @@ def test_sharp_attention_does_not_compete():
     """Three neighbours to a row: too few for a spread, however well it seems to foretell."""
     x = np.arange(300.0)[:, None]
     residual = np.repeat(np.random.default_rng(12).normal(size=(100, 1)), 3, axis=0)
-    assert learn_spread([(Head(1.0, Gaussian(1.0)), x, x)], residual, None).widening <= WIDENINGS[1]
+    assert learn_residual_scale([(Head(1.0, Gaussian(1.0)), x, x)], residual, None).widening <= WIDENINGS[1]
 
 
 def test_the_spread_at_a_row_is_its_formula():
     x, residual = rng.random((30, 1)), rng.normal(size=(30, 1))
     at = rng.random((4, 1))
-    found = spread_at([(Head(1.0, Gaussian(5.0)), at, x)], 0.3, 0.25, residual, None)
+    found = residual_scale_at([(Head(1.0, Gaussian(5.0)), at, x)], 0.3, 0.25, residual, None)
     weights = np.exp(-0.5 * (1.5 * (at - x.T)) ** 2)
     local = weights / weights.sum(axis=1, keepdims=True) @ np.abs(residual)
     assert np.allclose(found, 0.75 * local + 0.25 * np.abs(residual).mean())
@@ -104,8 +104,8 @@ def test_the_spread_at_a_row_is_its_formula():
     some = residual.copy()
     some[::2] = np.nan
     assert np.allclose(
-        spread_at([(Head(1.0, Gaussian(5.0)), at, x)], 0.3, 0.25, some, None),
-        spread_at([(Head(1.0, Gaussian(5.0)), at, x[1::2])], 0.3, 0.25, residual[1::2], None),
+        residual_scale_at([(Head(1.0, Gaussian(5.0)), at, x)], 0.3, 0.25, some, None),
+        residual_scale_at([(Head(1.0, Gaussian(5.0)), at, x[1::2])], 0.3, 0.25, residual[1::2], None),
     )
 
 

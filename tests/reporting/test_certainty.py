@@ -10,7 +10,7 @@ import pytest
 
 import regard
 from regard.data import houses, notes
-from regard.model.ranks import conformal_bound
+from regard.model.quantiles import conformal_bound
 from regard.reporting.certainty import certainty_of
 from regard.reporting.example_rows import examples
 from regard.reporting.report_facts import facts_of

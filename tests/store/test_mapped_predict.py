@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import regard
-from regard.model import mapped as shelved
+from regard.model import mapped
 from regard.scores import KERNELS
 from regard.store.models import StoreError
 from support.engines import KERNEL_PATHS, sparse
@@ -30,8 +30,8 @@ ENDING = [name for name, kernel in KERNELS.items() if kernel.compact]
 
 @pytest.fixture(autouse=True)
 def small_shelves(monkeypatch):
-    monkeypatch.setattr(shelved, "MANY", ROWS)
-    monkeypatch.setattr(shelved, "SHELF", SHELF)
+    monkeypatch.setattr(mapped, "MIN_ROWS_TO_SORT", ROWS)
+    monkeypatch.setattr(mapped, "BLOCK_ROWS", SHELF)
 
 
 def table(width: int = 2, offset: float = 0.0) -> tuple[Any, Any]:
@@ -297,7 +297,7 @@ def test_shelves_that_are_none_are_refused(forged, path, monkeypatch):
 
     monkeypatch.setattr(regard.store.models, "_describe", described)
     regard.save(model, path)
-    with pytest.raises(StoreError, match="shelves_ are none"):
+    with pytest.raises(StoreError, match="shelves_ must hold sorted rows"):
         regard.load(path, mapped=True)
 
 

@@ -105,7 +105,7 @@ def refused(content: bytes, path: Path) -> None:
                 with pytest.raises(StoreError) as caught:
                     load(path, mapped=mapped)
                 # Rows and their copy on shelves may each be called the wrong one.
-                assert attribute in str(caught.value) or "shelves_ are of other rows" in str(caught.value), (
+                assert attribute in str(caught.value) or "shelves_ has other rows than key_" in str(caught.value), (
                     name,
                     change,
                 )
@@ -117,8 +117,8 @@ def test_a_wrong_shape_is_refused(case: str, folder: Path, path: Path) -> None:
 
 
 def test_a_wrong_shape_on_the_shelves_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.model.mapped.MANY", 10)
-    monkeypatch.setattr("regard.model.mapped.SHELF", 4)
+    monkeypatch.setattr("regard.model.mapped.MIN_ROWS_TO_SORT", 10)
+    monkeypatch.setattr("regard.model.mapped.BLOCK_ROWS", 4)
     rows = np.arange(60.0)[:, None]
     save(regard.NadarayaWatsonRegressor(bandwidth=0.1).fit(rows, rows[:, 0], sample_weight=np.ones(60)), path)
     content = path.read_bytes()

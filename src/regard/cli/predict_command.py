@@ -123,9 +123,9 @@ def _prepare_intervals(model: Any, coverage: float) -> None:
     if "spread_" not in vars(model):
         with spinner("Computing leave-one-out residuals"):
             model._residuals()
-    from regard.model.ranks import conformal_bound
+    from regard.model.quantiles import conformal_bound
 
-    shown, counts = model._residuals().shown(model.sample_weight_)
+    shown, counts = model._residuals().known(model.sample_weight_)
     if conformal_bound(abs(shown), counts, coverage)[0] == float("inf"):
         need = math.ceil(coverage / (1.0 - coverage) - 1e-9)
         say(f"--interval {coverage:g} needs at least {need:,} training rows; with fewer the intervals are infinite")

@@ -25,7 +25,7 @@ from regard.cluster.cluster_objective import cluster_objective, divide_keys, lea
 from regard.cluster.cluster_predict import ClusterRows
 from regard.core.arrays import Array, is_chunked
 from regard.engines.tasks import cancelling, compute, task_for_each, tasks_of
-from regard.model.smoother import Run
+from regard.model.smoother import RunOptions
 
 # Most rows from which one worker learns everything, as one machine does: a single w, and several heads.
 MAX_ROWS_ON_ONE_WORKER = 1_000_000
@@ -156,7 +156,7 @@ def _learn(
     options: dict[str, Any] = {
         "degree": model._DEGREE,
         "classes": len(model.classes_) if model._LABELS else 0,
-        "engine": Run(model.engine, model.tol, model.device).options["engine"],
+        "engine": RunOptions(model.engine, model.tol, model.device).options["engine"],
     }
     with watched(model) as progress:
         if not heads:

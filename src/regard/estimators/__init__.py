@@ -5,11 +5,11 @@ that is a function of it. One base class (``base``), one below it for regressors
 """
 
 from regard.estimators.attention import AttentionRegressor
-from regard.estimators.heads import KernelClassifier, KernelRegressor
 from regard.estimators.local_linear import LocalLinearRegressor
+from regard.estimators.mixture import KernelClassifier, KernelRegressor
 from regard.estimators.nadaraya_watson import NadarayaWatsonClassifier, NadarayaWatsonRegressor
 from regard.estimators.simple import AveragePoolingRegressor, NearestKeyRegressor
-from regard.model.top import Attention
+from regard.model.attended_rows import Attention
 
 __all__ = [
     "Attention",

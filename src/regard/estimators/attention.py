@@ -16,9 +16,9 @@ from regard.core.arrays import Array
 from regard.core.scores import Additive, DotProduct, Gaussian, Score
 from regard.estimators.callbacks import bar, watched
 from regard.estimators.regressor import SmoothingRegressor
-from regard.model.left_out import LeftOut
+from regard.model.leave_one_out import LeaveOneOutKeys
 from regard.model.residual_scale import row_counts
-from regard.model.smoother import Embedded, Head, Run, Smoother, standardised, torch_part
+from regard.model.smoother import Embedded, Head, RunOptions, Smoother, standardised, torch_part
 
 # From this many rows on, early_stopping="auto" holds some out.
 ROWS_TO_HOLD_OUT = 1000
@@ -142,7 +142,7 @@ class AttentionRegressor(SmoothingRegressor):
     def _learn(self, key: Array, value: Array, weight: Array | None, groups: Any, classes: int | None) -> None:  # noqa: ARG002
         nn = torch_part("left_out")
         table = distinct(key, value, weight, groups)
-        left_out = LeftOut.of(table)
+        left_out = LeaveOneOutKeys.of(table)
         mean, scale = _mean_and_scale(table, left_out.counts)
         target = SquaredError.of(table.value.astype(np.float64), left_out.counts)
         random = check_random_state(self.random_state)
@@ -177,11 +177,11 @@ class AttentionRegressor(SmoothingRegressor):
             with np.errstate(over="ignore"):
                 self.w_, self.bandwidth_ = w / scale, scale / w
 
-    def _leave_out(self, table: Distinct, left_out: LeftOut, target: SquaredError) -> None:
+    def _leave_out(self, table: Distinct, left_out: LeaveOneOutKeys, target: SquaredError) -> None:
         """Every training row as the others answer it."""
         transform = self._transform()
         place = transform.keys(table.key)
-        engine = Run(device=self.device).options["engine"]
+        engine = RunOptions(device=self.device).options["engine"]
         answer = left_out.answers(transform.turned(place), place, target.columns, self._score(), engine)
         loss = target(answer, np.arange(len(table.key)), left_out.counts).value
         answers = spread_out(target.in_units_of_y(answer), table.place)
@@ -193,7 +193,7 @@ class AttentionRegressor(SmoothingRegressor):
         counts = row_counts(table.weight, len(table.key))
         self._place(*_mean_and_scale(table, counts))
         if len(table.key) > 1:
-            self._leave_out(table, LeftOut.of(table), SquaredError.of(table.value.astype(np.float64), counts))
+            self._leave_out(table, LeaveOneOutKeys.of(table), SquaredError.of(table.value.astype(np.float64), counts))
 
     def _heads(self) -> tuple[Head, ...]:
         return (Head(1.0, self._score(), self._transform()),)
@@ -281,7 +281,7 @@ def _mean_and_scale(table: Distinct, counts: Array) -> tuple[Array, Array]:
     return counts / counts.sum() @ rows, np.where(scale > 0.0, scale, np.inf)
 
 
-def _rows(nn: Any, inputs: Array, columns: Array, left_out: LeftOut, part: Array) -> Any:
+def _rows(nn: Any, inputs: Array, columns: Array, left_out: LeaveOneOutKeys, part: Array) -> Any:
     """Some of the rows, as ``learn`` takes them."""
     counts, label, key, key_label, weight = left_out.among(part)
     log_weight = None if weight is None else np.log(weight)

@@ -25,18 +25,18 @@ from regard.core.problem import checked_weight
 from regard.core.scores import Score
 from regard.data.columns import Coding
 from regard.estimators.callbacks import CallbackSupportMixin, watched, with_callbacks
-from regard.estimators.inputs import query_array, training_arrays
 from regard.estimators.parameters import check_parameters, one_of, whole
 from regard.estimators.streams import Aging, append_rows, begin_stream, keep_rows, rows_to_forget
+from regard.estimators.validation import query_array, training_arrays
 from regard.estimators.width import remember_width, ridge_to_learn
+from regard.model.attended_rows import Attention, attend_top, checked_top
 from regard.model.diagnosis import Diagnosis, diagnose, relevance
 from regard.model.drift import Drift, Errors, Sample, compare
 from regard.model.effects import METHODS, AverageEffects, average_effects, effect_errors, marginal_effects
 from regard.model.explanation import Explanation, explain
+from regard.model.loss_path import LossPath, loss_path
 from regard.model.mapped import in_file
-from regard.model.optimum import LossPath, loss_path
-from regard.model.smoother import Answer, Head, Run, Smoother, TrainingRows
-from regard.model.top import Attention, attend_top, checked_top
+from regard.model.smoother import Answer, Head, RunOptions, Smoother, TrainingRows
 
 T = TypeVar("T")
 
@@ -203,7 +203,7 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         if self._made is None:
             check_is_fitted(self)
         self._check_file()
-        return replace(self._smoother, empty=self.empty, run=Run(self.engine, self.tol, self.device))
+        return replace(self._smoother, empty=self.empty, run=RunOptions(self.engine, self.tol, self.device))
 
     def __sklearn_is_fitted__(self) -> bool:
         """Asked by every public method, before it reads an array."""

@@ -20,14 +20,14 @@ except ModuleNotFoundError:  # scikit-learn before 1.9 has none
 __all__ = ["CallbackSupportMixin", "bar", "watched", "with_callbacks"]
 
 
-class Progress(Protocol):
+class SearchProgress(Protocol):
     """Told of every evaluation of a search; ``done`` is the share of the work planned, where a search has a plan."""
 
     def __call__(self, evaluation: int, value: float, done: float | None = None) -> None: ...
 
 
 @contextmanager
-def watched(estimator: Any) -> Iterator[Progress | None]:
+def watched(estimator: Any) -> Iterator[SearchProgress | None]:
     """A progress function that tells the estimator's callbacks of every evaluation; None where there are none.
 
     Each evaluation is a task of its own, with ``metadata={"criterion": value, "done": share of the work planned or

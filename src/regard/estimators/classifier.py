@@ -15,7 +15,7 @@ from regard.estimators.base import SmoothingEstimator, if_appends
 from regard.estimators.callbacks import with_callbacks
 from regard.model.calibration import Calibration, class_frequencies, learn_calibration, set_bound
 from regard.model.drift import Errors, Sample
-from regard.model.ranks import checked_coverage
+from regard.model.quantiles import checked_coverage
 from regard.model.residual_scale import row_counts
 from regard.model.residuals import adaptive_answers, left_out_answers, objectives_of
 

@@ -26,7 +26,7 @@ from regard.model.intervals import (
     quantiles_at,
     standard_error,
 )
-from regard.model.ranks import checked_coverage, checked_levels
+from regard.model.quantiles import checked_coverage, checked_levels
 from regard.model.residuals import Relearn, Residuals, as_columns, learn_residuals
 
 # How a bandwidth is learned where learning can go on without a row: the notes' recipe and other criteria end elsewhere.

@@ -15,8 +15,8 @@ from sklearn.utils.validation import _num_samples
 from regard.core.arrays import Array
 from regard.core.problem import checked_weight
 from regard.data.columns import ORDERS, UNORDERED, Coding
-from regard.estimators.inputs import training_arrays
 from regard.estimators.parameters import whole
+from regard.estimators.validation import training_arrays
 from regard.estimators.width import given_width
 
 # The name of a category that no table has.

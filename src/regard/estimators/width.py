@@ -18,7 +18,7 @@ from regard.core.scores import RADIAL
 from regard.data.columns import Coding
 from regard.estimators.callbacks import watched
 from regard.estimators.parameters import kernel_name
-from regard.model.smoother import Head, Run
+from regard.model.smoother import Head, RunOptions
 from regard.pooling.runner import small_matrices
 
 # What an earlier fit learned.
@@ -106,7 +106,7 @@ def _learned(model: Any, key: Array, value: Array, weight: Array | None, groups:
         "classes": classes,
         "sample_weight": weight,
         "groups": groups,
-        "engine": Run(model.engine, model.tol, model.device).options["engine"],
+        "engine": RunOptions(model.engine, model.tol, model.device).options["engine"],
         "loss": getattr(model, "loss", "squared"),
     }
     # By powers of two, so that no feature is too large or too small to be squared, and nothing is rounded. The notes'

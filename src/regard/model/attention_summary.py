@@ -1,4 +1,4 @@
-"""How attention looks at the training rows: how many of them, how evenly, and whether it follows the diagonal."""
+"""Figures of the attention of training rows: effective neighbours, entropy, leverage, and whether it is diagonal."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from regard.model.smoother import HeadObjective, tiles
 from regard.pooling.functions import attention_weights
 from regard.pooling.local_pooling import fit_local
 
-# Weights held at once: with what is computed from them, a tile stays around 32 MB.
+# Weights in one tile. With the temporaries computed from them, a tile stays around 32 MB.
 TILE_CELLS = 1 << 19
-# Attended positions closer than this share of the feature's range are the same.
-SAME_PLACE = 1e-10
+# Attended positions closer than this fraction of the feature's range are treated as equal.
+POSITION_RESOLUTION = 1e-10
 
 
 class AttentionSummary(NamedTuple):
@@ -26,15 +26,15 @@ class AttentionSummary(NamedTuple):
     neighbours: Array  # (Q,)  1/Σα²
     entropy: Array  # (Q,)  −Σ α·log α
     attended: Array  # (Q,)  Σ α·position
-    leverage: Array  # (Q,)  ∂answer/∂y of the row itself
-    error: float  # mean loss of the answers, y scaled to unit variance
+    leverage: Array  # (Q,)  ∂prediction/∂y of the row itself
+    error: float  # mean loss of the predictions, with y scaled to unit variance
 
 
 def summarise(heads: Sequence[HeadObjective], rows: Array, position: Array) -> AttentionSummary:
-    """Attention of the mix at ``rows`` (Q,); ``position`` (n,) is where every training row stands.
+    """Attention of the mixture at ``rows`` (Q,); ``position`` (n,) are the training rows along one feature.
 
-    Rows that count several times are as many rows at one place. *Cost*: O(Q·n·d), at degree 1 O(Q·n·d²), per head;
-    memory O(Q·d²) and a tile.
+    A row of k repetitions counts as k rows. *Cost*: O(Q·n·d), at degree 1 O(Q·n·d²), per head; memory O(Q·d²) and a
+    tile.
     """
     first = heads[0].objective
     copies = np.ones(len(first.key))
@@ -61,13 +61,13 @@ def summarise(heads: Sequence[HeadObjective], rows: Array, position: Array) -> A
 
 
 def training_error(heads: Sequence[HeadObjective], rows: Array) -> float:
-    """Mean loss of the mix at ``rows`` (Q,), each among the keys as in ``predict``, y scaled to unit variance."""
+    """Mean loss of the mixture at ``rows`` (Q,), each predicted from all rows, with y scaled to unit variance."""
     first = heads[0].objective
     return first.loss(_answers(heads, rows)[0], rows, first.counts[rows]).value
 
 
 def _answers(heads: Sequence[HeadObjective], rows: Array) -> tuple[Array, list[Array]]:
-    """Answers (Q, P) with the row itself among the keys, and the weight of that row in each head's line, (Q,) each."""
+    """Predictions (Q, P) from all rows, and for each head the factor (Q,) from a row's own weight to its leverage."""
     answer: Any = 0.0
     lean = []
     for head, objective in heads:
@@ -80,9 +80,9 @@ def _answers(heads: Sequence[HeadObjective], rows: Array) -> tuple[Array, list[A
 
 
 def straightness(position: Array, attended: Array, counts: Array) -> float:
-    """Rank correlation of where rows stand (Q,) with where they look (Q,), counting (Q,) times each; 0 if undefined.
+    """Rank correlation of positions (Q,) with attended positions (Q,), weighted by counts (Q,); 0 if undefined.
 
-    1 is a straight diagonal: small rows look at small rows, large ones at large ones.
+    1 is a straight diagonal in the heatmap: attention is on rows of similar position.
 
     >>> straightness(np.array([1.0, 2.0, 4.0]), np.array([1.5, 2.0, 2.5]), np.ones(3))
     1.0
@@ -90,16 +90,16 @@ def straightness(position: Array, attended: Array, counts: Array) -> float:
     span = float(np.ptp(position))
     if span == 0.0:
         return 0.0
-    share = counts / counts.sum()
-    # Rounding must not put equal places in an order.
-    steps = np.round((attended - position.min()) / span / SAME_PLACE)
-    a, b = (ranks - share @ ranks for ranks in (_ranks(position, share), _ranks(steps, share)))
-    size = float(np.sqrt((share @ a**2) * (share @ b**2)))
-    return float(np.clip(share @ (a * b) / size, -1.0, 1.0)) if size > 1e-12 else 0.0
+    weight = counts / counts.sum()
+    # Rounding must not order equal positions.
+    steps = np.round((attended - position.min()) / span / POSITION_RESOLUTION)
+    a, b = (ranks - weight @ ranks for ranks in (_ranks(position, weight), _ranks(steps, weight)))
+    size = float(np.sqrt((weight @ a**2) * (weight @ b**2)))
+    return float(np.clip(weight @ (a * b) / size, -1.0, 1.0)) if size > 1e-12 else 0.0
 
 
-def _ranks(x: Array, share: Array) -> Array:
-    """Ranks between 0 and 1; ties share the middle."""
+def _ranks(x: Array, weight: Array) -> Array:
+    """Weighted ranks between 0 and 1; ties have their mean rank."""
     _, place = np.unique(x, return_inverse=True)
-    weight = np.bincount(place, share)
+    weight = np.bincount(place, weight)
     return np.asarray((np.cumsum(weight) - 0.5 * weight)[place])

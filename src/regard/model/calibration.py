@@ -1,10 +1,9 @@
-"""Probabilities that mean what they say: a temperature and a share of the class frequencies, from left-out rows.
+"""Calibrated class probabilities: a temperature and a mixture with the class frequencies, from left-out rows.
 
     p̃_c ∝ ((1 − ε)·p_c + ε·frequency_c)^(1/T)
 
-Attention that is too sharp says 0 and 1 where it should doubt (T > 1, larger ε); one that is too flat doubts too much.
-Both numbers are those with the least log-loss of left-out rows, and stay as they were (T = 1, ε = 1/(n + 1)) unless
-that makes it smaller.
+Attention that is too sharp is overconfident (T > 1, larger ε), attention that is too flat underconfident. T and ε
+minimise the log-loss of left-out rows, and stay at T = 1, ε = 1/(n + 1) unless that is an improvement.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ import numpy as np
 from scipy.optimize import minimize
 
 from regard.core.arrays import Array
-from regard.model.ranks import conformal_bound
+from regard.model.quantiles import conformal_bound
 
 # Logarithms of T and of the odds of ε.
 BOUNDS = ((-2.0, 2.0), (-20.0, 0.0))
 
 
 class Calibration(NamedTuple):
-    """What turns shares of attention into probabilities."""
+    """A map from the attention that each class holds to its probability."""
 
     temperature: float
     share: float  # ε
@@ -36,16 +35,16 @@ class Calibration(NamedTuple):
 
 
 def learn_calibration(probability: Array, label: Array, counts: Array) -> Calibration:
-    """From left-out probabilities (n, C) of rows with labels (n,) that count (n,) times each. *Cost*: O(n·C)."""
-    share = counts / counts.sum()
+    """From left-out probabilities (n, C) of rows with labels (n,) and weights ``counts`` (n,). *Cost*: O(n·C)."""
+    weight = counts / counts.sum()
     frequency = class_frequencies(label, counts, probability.shape[1])
 
-    def made(x: Array) -> Calibration:
+    def calibration(x: Array) -> Calibration:
         return Calibration(float(np.exp(x[0])), float(1.0 / (1.0 + np.exp(-x[1]))), frequency)
 
     def loss(x: Array) -> float:
-        right = made(x)(probability)[np.arange(len(label)), label]
-        return float(-(share @ np.log(np.maximum(right, np.finfo(float).tiny))))
+        right = calibration(x)(probability)[np.arange(len(label)), label]
+        return float(-(weight @ np.log(np.maximum(right, np.finfo(float).tiny))))
 
     start = np.array([0.0, -np.log(counts.sum())])
     starts = [start, np.array([0.0, -2.0])]
@@ -53,22 +52,22 @@ def learn_calibration(probability: Array, label: Array, counts: Array) -> Calibr
         minimize(loss, x, method="Nelder-Mead", bounds=BOUNDS, options={"xatol": 1e-4, "fatol": 1e-9}) for x in starts
     ]
     best = min(found, key=lambda one: float(one.fun))
-    return made(best.x if best.fun < loss(start) else start)
+    return calibration(best.x if best.fun < loss(start) else start)
 
 
 def class_frequencies(label: Array, counts: Array, classes: int) -> Array:
-    """Frequency (C,) of every class among rows with labels (n,) that count (n,) times each; never 0.
+    """Frequency (C,) of every class among rows with labels (n,) and weights ``counts`` (n,); never exactly 0.
 
-    A class may be known before any of its rows is.
+    ``partial_fit`` may declare a class before its first row.
     """
     frequency = np.bincount(label, counts / counts.sum(), classes) + 1e-12
     return np.asarray(frequency / frequency.sum())
 
 
 def set_bound(probability: Array, label: Array, counts: Array, coverage: float) -> float:
-    """The least probability that puts a class into the set: of left-out rows, ``coverage`` are in theirs.
+    """The least probability of a class in a conformal set; of left-out rows, ``coverage`` have their class in the set.
 
-    The rank is that of ``conformal_bound``; −inf, every class, where rows are too few for it.
+    The rank is that of ``conformal_bound``; −inf, which includes every class, if there are too few rows for it.
     """
     right = probability[np.arange(len(label)), label]
     return float(-conformal_bound(-right[:, None], counts, coverage)[0])

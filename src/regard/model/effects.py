@@ -1,8 +1,8 @@
-"""How effective weights move with the query, and so how sure a marginal effect is.
+"""Marginal effects: derivatives of predictions with respect to the query, and their standard errors.
 
-A prediction is f(x) = Σ_i ℓ_i(x)·y_i, and its marginal effect ∂f/∂x_a = Σ_i (∂ℓ_i/∂x_a)·y_i is as linear in y. If rows
-err independently, its variance is Σ_i (∂ℓ_i/∂x_a)²·var(y_i), with left-out residuals for the unknown errors; the mean
-effect over some queries has the mean of their ∂ℓ. As with every standard error of a smoother, the bias is not in it.
+A prediction is f(x) = Σ_i ℓ_i(x)·y_i, and its marginal effect ∂f/∂x_a = Σ_i (∂ℓ_i/∂x_a)·y_i is linear in y as well.
+With independent errors its variance is Σ_i (∂ℓ_i/∂x_a)²·var(y_i), estimated from left-out residuals; the mean effect
+over some queries has the mean of their ∂ℓ. Like every standard error of a smoother, it does not include the bias.
 
 With weights α, δ = key − query, e = δ − δ̄ and g = ∂score/∂x less its mean under α:
 
@@ -28,45 +28,43 @@ from regard.data.columns import Coding
 from regard.model.smoother import Answer, Head, Smoother, tiles
 
 METHODS = ("derivative", "slope")
-# Derivatives of weights held at once.
+# Derivatives of weights in one tile.
 TILE_CELLS = 1 << 19
 
 
 class AverageEffects(NamedTuple):
-    """What ``average_effects`` returns; printing it gives one line per feature."""
+    """Result of ``average_effects``; ``print`` shows one line per feature."""
 
     effect: Array  # (d,), or (P, d) for several outputs: the mean of the marginal effects
     error: Array  # the same shape: its standard error, for these queries
     names: tuple[str, ...]  # (d,)
-    rows: int  # how many queries it is the mean of
+    rows: int  # number of queries averaged over
 
     def __str__(self) -> str:
-        long = max(len("feature"), *map(len, self.names))
+        width = max(len("feature"), *map(len, self.names))
         lines = [f"average effects over {self.rows:,} rows, ± standard error"]
         tables = self.effect.reshape(-1, len(self.names)), self.error.reshape(-1, len(self.names))
         for number, (effects, errors) in enumerate(zip(*tables, strict=True)):
             if self.effect.ndim == 2:
                 lines.append(f"output {number}")
             for name, effect, error in zip(self.names, effects, errors, strict=True):
-                lines.append(f"  {name:<{long}}  {effect:>10.4g} ± {error:.2g}")
+                lines.append(f"  {name:<{width}}  {effect:>10.4g} ± {error:.2g}")
         return "\n".join(lines)
 
 
 def marginal_effects(smoother: Smoother, query: Array) -> Answer:
-    """∂answer/∂x (Q, P, columns of X): the derivative of the very function that answers, weights and all.
+    """∂prediction/∂x (Q, P, columns of X): the exact derivative of the prediction, including that of the weights.
 
-    Scalings are straight between knots, so this jumps at a knot. *Empty rows*: 0, NaN with ``empty="nan"``.
-    *Cost*: as an answer, three times for every column of y.
+    Scalings are piecewise linear, so it jumps at their knots. *Empty rows*: 0, or NaN with ``empty="nan"``. *Cost*:
+    three times that of a prediction for every column of y.
     """
     effects, empty = smoother.mixed(query, _head_effects, derivative=True)
-    answered = smoother.rows.columns
-    return Answer(
-        of_columns(smoother.rows.coding, query, effects, lambda at: smoother.answer(at, answered).output), empty
-    )
+    coding, values = smoother.rows.coding, smoother.rows.columns
+    return Answer(of_columns(coding, query, effects, lambda at: smoother.answer(at, values).output), empty)
 
 
 def slopes(smoother: Smoother, query: Array) -> Answer:
-    """Slopes (Q, P, d) of the local lines of a model of one head."""
+    """Slopes (Q, P, d) of the local lines of a model with one head."""
 
     def of_head(one: Smoother, head: Head, at: Array) -> Answer:
         _, scale, local = one.local(head, at, one.rows.columns)
@@ -92,19 +90,19 @@ def effect_errors(smoother: Smoother, query: Array, method: str, residual: Array
 
 
 def average_effects(
-    smoother: Smoother, query: Array, method: str, share: Array, residual: Array
+    smoother: Smoother, query: Array, method: str, weight: Array, residual: Array
 ) -> tuple[Array, Array]:
-    """Mean effect (P, columns of X) over queries that count ``share`` (Q,) each, and its standard error."""
+    """Mean effect (P, columns of X) over queries with normalised weights ``weight`` (Q,), and its standard error."""
     total = np.zeros(())
     for rows in tiles(len(query), smoother.rows.key.size, TILE_CELLS):
-        total = total + np.einsum("q,qka->ka", share[rows], changes(smoother, query[rows], method))
+        total = total + np.einsum("q,qka->ka", weight[rows], changes(smoother, query[rows], method))
     change, values = np.asarray(total), smoother.rows.columns
     effect = (values - values.mean(axis=0)).T @ change
     return effect, np.sqrt((residual**2 / smoother.rows.copies[:, None]).T @ change**2)
 
 
 def changes(smoother: Smoother, query: Array, method: str) -> Array:
-    """∂ℓ/∂x (Q, K, columns of X) of the effective weights, or of the slopes' weights with ``method`` "slope"."""
+    """∂ℓ/∂x (Q, K, columns of X) of the effective weights; with ``method`` "slope" the weights of y in the slopes."""
     smoother, query = smoother.exactly(), query.astype(np.float64)
     found, _ = smoother.mixed(query, partial(_head_changes, method), derivative=True)
     return of_columns(smoother.rows.coding, query, found, lambda at: smoother.effective_weights(at).output)
@@ -113,7 +111,7 @@ def changes(smoother: Smoother, query: Array, method: str) -> Array:
 def of_columns(coding: Coding | None, query: Array, effects: Array, answer: Callable[[Array], Array]) -> Array:
     """Effects of features (Q, P, D) on ``answer(queries)`` (Q, P) as effects of the columns of X (Q, P, columns).
 
-    Of categories: the answer less that for the same row with the first category in place of its own.
+    The effect of a category is the answer minus that for the same row with the first category instead.
     """
     if coding is None:
         return effects
@@ -147,29 +145,29 @@ def _head_effects(smoother: Smoother, head: Head, query: Array) -> Answer:
 
 
 def _head_changes(method: str, smoother: Smoother, head: Head, query: Array) -> Answer:
-    """∂ℓ/∂z (Q, K, d) of one head of one bandwidth; 0 for empty rows."""
+    """∂ℓ/∂z (Q, K, d) of one head with a fixed bandwidth; 0 for empty rows."""
     weights, empty = smoother.head_weights(head, query)
     score, key = head.score, smoother.rows.placed(head.transform)
     assert isinstance(score, Radial)
-    # A missing entry is at no distance.
+    # A missing entry contributes no distance.
     delta = np.nan_to_num(key.astype(np.float64)[None] - query[:, None], nan=0.0)
-    moved = score_slopes(score, delta, weights)
+    gradient = score_slopes(score, delta, weights)
     if not head.degree:
-        change = weights[:, :, None] * moved
+        change = weights[:, :, None] * gradient
     else:
         fit = smoother.local(head, query, np.zeros((len(key), 1)))[2].fit
         W = head.w if head.w.ndim == 2 else np.diag(np.broadcast_to(head.w, query.shape[1]))
         if method == "slope":
             change = slope_weights(weights, delta, fit, W, head.ridge)
         else:
-            change = line_effects(weights, moved, delta, fit, W, head.ridge)
+            change = line_effects(weights, gradient, delta, fit, W, head.ridge)
     return Answer(np.where(empty[:, None, None], 0.0, change), empty)
 
 
 def score_slopes(score: Radial, delta: Array, weights: Array) -> Array:
-    """∂score/∂query (Q, K, d) less its mean under ``weights`` (Q, K); ``delta`` (Q, K, d) = key − query.
+    """∂score/∂query (Q, K, d) minus its mean under ``weights`` (Q, K); ``delta`` (Q, K, d) = key − query.
 
-    0 for hard attention, whose weights jump and do not move. *Cost*: O(Q·K·d·r).
+    0 for hard attention, whose weights are piecewise constant. *Cost*: O(Q·K·d·r).
     """
     if isinstance(score, Nearest):
         return np.zeros(delta.shape)
@@ -190,9 +188,9 @@ def score_slopes(score: Radial, delta: Array, weights: Array) -> Array:
 def line_effects(weights: Array, slopes: Array, delta: Array, fit: LocalFit, W: Array, ridge: float) -> Array:
     """∂ℓ/∂query (Q, K, d) of the effective weights of local lines; W (d, r) as in ``regard.core.local_fits``.
 
-    Where the keys in reach do not span every direction, those that they do span. *Cost*: O(Q·K·d²).
+    If the keys with weight do not span every direction, along those they span. *Cost*: O(Q·K·d²).
     """
-    inverse = inverse_spread(fit, W, ridge)  # (Q, d, d)
+    inverse = inverse_covariance(fit, W, ridge)  # (Q, d, d)
     mean = np.asarray(fit.mean)
     away, toward = delta - mean[:, None, :], -np.asarray(fit.left)[:, 1:]  # e, p
     lean = (away @ toward[:, :, None])[..., 0]  # (Q, K)  p·e
@@ -209,12 +207,12 @@ def line_effects(weights: Array, slopes: Array, delta: Array, fit: LocalFit, W: 
 
 
 def slope_weights(weights: Array, delta: Array, fit: LocalFit, W: Array, ridge: float) -> Array:
-    """What each key's value counts in the slopes of local lines (Q, K, d)."""
+    """Coefficients of the keys' values in the slopes of local lines, (Q, K, d)."""
     away = delta - np.asarray(fit.mean)[:, None, :]
-    return np.asarray(weights[:, :, None] * (away @ inverse_spread(fit, W, ridge)))
+    return np.asarray(weights[:, :, None] * (away @ inverse_covariance(fit, W, ridge)))
 
 
-def inverse_spread(fit: LocalFit, W: Array, ridge: float) -> Array:
+def inverse_covariance(fit: LocalFit, W: Array, ridge: float) -> Array:
     """P = W(WᵀCW + ρ)⁻¹Wᵀ (Q, d, d); with ridge = 0 the pseudo-inverse of C in units of its diagonal."""
     spread = np.asarray(fit.covariance)
     if ridge > 0.0:
@@ -225,11 +223,11 @@ def inverse_spread(fit: LocalFit, W: Array, ridge: float) -> Array:
     safe = np.where(varies, variance, 1.0)
     unit = np.where(varies, 1.0 / np.sqrt(safe), 0.0)
     value, vector = np.linalg.eigh(spread * unit[:, :, None] * unit[:, None, :])
-    # As many directions as ``regard.core.local_fits`` trusts.
+    # The same directions as ``regard.core.local_fits`` uses.
     with np.errstate(over="ignore"):
         rounded = np.where(varies, 1.0 + np.asarray(fit.mean) ** 2 / safe, 1.0).max(axis=1, initial=1.0)
-    kept = value > ZERO_EIGENVALUE * rounded[:, None]
-    inverse = np.where(kept, 1.0 / np.where(kept, value, 1.0), 0.0)
+    regular = value > ZERO_EIGENVALUE * rounded[:, None]
+    inverse = np.where(regular, 1.0 / np.where(regular, value, 1.0), 0.0)
     turned = vector * inverse[:, None, :] @ vector.mT
     return np.asarray(turned * unit[:, :, None] * unit[:, None, :])
 

@@ -28,11 +28,11 @@ from regard.pooling.local_pooling import LocalPooling, pool_local
 from regard.pooling.missing_entries import FitWithMissing, pool_with_missing, weights_with_missing
 from regard.pooling.planner import engine_of_limits
 
-# Rows farther from the mean than this many standard deviations are all equally far.
-FARTHEST = 1e100
+# Standardised features are clipped to ± this many standard deviations.
+MAX_STANDARD_SCORE = 1e100
 
 
-# ---- where rows stand for a head
+# ---- coordinates of a head
 
 
 class Transform:
@@ -61,10 +61,10 @@ IDENTITY = Transform()
 
 @dataclass(frozen=True, eq=False)
 class ScaledColumns(Transform):
-    """Columns scaled between their standard scores (share 1) and their normal scores (share 0)."""
+    """Columns scaled to a weighted average of their standard scores (share 1) and normal scores (share 0)."""
 
     scaling: Scaling
-    share: Array  # (d,)
+    share: Array  # (d,)  weight of the standard scores
 
     def keys(self, rows: Array) -> Array:
         return self.scaling(rows, self.share)
@@ -75,46 +75,46 @@ class ScaledColumns(Transform):
 
 @dataclass(frozen=True, eq=False)
 class Embedded(Transform):
-    """Standardised features, or what a network makes of them; ``turn`` is a bilinear score's matrix, for queries."""
+    """Standardised features, or their embedding by a network; ``turn`` is the matrix of a bilinear score."""
 
     mean: Array  # (d,)
-    scale: Array  # (d,)  inf for a feature that is ignored
+    scale: Array  # (d,)  inf for an ignored feature
     embed: Any  # None, "mlp" or a torch module
     parameters: Mapping[str, Array]  # of the network
-    turn: Array | None  # (r, r)
+    turn: Array | None  # (r, r)  applied to queries
 
     @property
     def by_column(self) -> bool:
         return self.embed is None and self.turn is None
 
     def keys(self, rows: Array) -> Array:
-        place = standardised(rows, self.mean, self.scale)
+        inputs = standardised(rows, self.mean, self.scale)
         if self.embed is None:
-            return place
+            return inputs
         network = torch_part("network")
-        return np.asarray(network.embedded(network.embedding(self.embed, self.parameters), place))
+        return np.asarray(network.embedded(network.embedding(self.embed, self.parameters), inputs))
 
     def queries(self, rows: Array) -> Array:
         return self.turned(self.keys(rows))
 
-    def turned(self, place: Array) -> Array:
-        """Placed rows as the score takes queries."""
-        return place if self.turn is None else place @ self.turn.astype(np.float64)
+    def turned(self, keys: Array) -> Array:
+        """Coordinates of queries, given the coordinates of the same rows as keys."""
+        return keys if self.turn is None else keys @ self.turn.astype(np.float64)
 
     def slope(self, rows: Array) -> Array:
         if not self.by_column:
-            raise ValueError("marginal effects through an embedding or a bilinear score are not available")
+            raise ValueError("marginal effects are not available for models with an embedding or a bilinear score")
         return np.broadcast_to(1.0 / self.scale, rows.shape)
 
 
 def standardised(rows: Array, mean: Array, scale: Array) -> Array:
     """(rows − mean)/scale in float64; a scale of inf gives 0."""
     with np.errstate(over="ignore"):
-        return np.clip((rows.astype(np.float64) - mean) / scale, -FARTHEST, FARTHEST)
+        return np.clip((rows.astype(np.float64) - mean) / scale, -MAX_STANDARD_SCORE, MAX_STANDARD_SCORE)
 
 
 def torch_part(name: str) -> Any:
-    """A module of ``regard.nn``, which needs torch; in a forked process torch uses one thread from here on."""
+    """A module of ``regard.nn``, which needs torch; in a forked process torch is limited to one thread."""
     try:
         part = import_module(f"regard.nn.{name}")
     except ModuleNotFoundError as missing:
@@ -138,8 +138,8 @@ class Head(NamedTuple):
     transform: Transform = IDENTITY  # rows of features → those coordinates
     degree: int = 0  # 0: local means, 1: local lines
     ridge: float = 0.0
-    neighbours: int | None = None  # bandwidth = distance to so many training rows, in units of score's
-    sloped: Array | None = None  # (d,) boolean: features that lines have slopes in; None: all
+    neighbours: int | None = None  # adaptive: the bandwidth is the distance to this many training rows
+    sloped: Array | None = None  # (d,) boolean: features in which lines have slopes; None: all
 
     @property
     def w(self) -> Array:
@@ -154,7 +154,7 @@ class Head(NamedTuple):
         return self.score.kernel.name
 
     def at(self, w: Array, ridge: float | None = None) -> Head:
-        """The same head with another w, and another ridge where given."""
+        """The same head with another w and, if given, another ridge."""
         assert isinstance(self.score, Radial)
         return self._replace(score=type(self.score)(w), ridge=self.ridge if ridge is None else ridge)
 
@@ -164,8 +164,8 @@ class Head(NamedTuple):
         return isinstance(self.score, Gaussian) and not self.w.ndim and not self.w
 
 
-class Run(NamedTuple):
-    """How to compute: parameters of the estimators."""
+class RunOptions(NamedTuple):
+    """The parameters of an estimator that say how to compute."""
 
     engine: str = "auto"
     tol: float | None = None
@@ -173,7 +173,7 @@ class Run(NamedTuple):
 
     @property
     def options(self) -> dict[str, Any]:
-        """For pooling; weights are always formed on the CPU, by ``engine``."""
+        """Keyword arguments for pooling. The weights themselves are always computed on the CPU, by ``engine``."""
         fused = self.engine == "auto" and self.device != "cpu"
         return {"engine": "fused" if fused else self.engine, "tol": self.tol}
 
@@ -182,17 +182,17 @@ class Run(NamedTuple):
 class TrainingRows:
     """Keys, values and weights, and what is known about their columns.
 
-    These are in memory; rows that are elsewhere have an ``answer`` of their own.
+    The arrays are in memory; subclasses for rows in a file or on a cluster override ``answer``.
     """
 
     key: Array  # (K, d)
-    value: Array  # (K,) or (K, P) numbers; (K,) class numbers where there are classes
+    value: Array  # (K,) or (K, P) numbers; (K,) class indices if there are classes
     sample_weight: Array | None  # (K,) in the dtype given: integers are repetitions, floats importances
-    classes: Array | None = None  # labels by class number
+    classes: Array | None = None  # labels by class index
     coding: Coding | None = None  # of a mixed table
     gaps: bool = False  # whether entries may be missing (NaN)
     names: tuple[str, ...] = ()  # of the columns of X
-    ids: Array | None = None  # (K,) numbers of arrival; None: 0, 1, …
+    ids: Array | None = None  # (K,) row ids in order of arrival; None: 0, 1, …
     _placed: dict[Transform, Array] = field(default_factory=dict)
 
     def placed(self, transform: Transform) -> Array:
@@ -202,11 +202,11 @@ class TrainingRows:
         return self._placed[transform]
 
     def answer(self, smoother: Smoother, query: Array) -> Answer:
-        """Answers of a smoother over these rows to queries (Q, d)."""
+        """Predictions of a smoother over these rows at queries (Q, d)."""
         return smoother.answer(query, self.pooled)
 
     def take(self, index: Array) -> TrainingRows:
-        """Some of the rows, with their numbers of arrival."""
+        """Some of the rows, with their ids."""
         weight = None if self.sample_weight is None else self.sample_weight[index]
         ids = (np.arange(len(self.key)) if self.ids is None else self.ids)[index]
         placed = {transform: key[index] for transform, key in self._placed.items()}
@@ -226,7 +226,7 @@ class TrainingRows:
 
     @property
     def pooled(self) -> Array:
-        """What predictions average: y as it is, or one column per class."""
+        """The values that predictions pool: y itself, or one column per class."""
         return self.value if self.classes is None else self.columns.astype(self.key.dtype)
 
     @property
@@ -241,33 +241,33 @@ class TrainingRows:
 
     @property
     def fold(self) -> tuple[tuple[str, ...], Array]:
-        """Names of the parts of X that have a distance (C,), and which features are of which, (d, C) of 0 and 1."""
+        """Names of the parts of X that have a distance, (C,), and the 0-1 matrix (d, C) of features to parts."""
         if self.coding is None:
             return self.names, np.eye(self.key.shape[1])
-        # Two columns that are one place on the Earth have one distance.
+        # Latitude and longitude are two columns with one distance.
         parts = tuple(" and ".join(part.names) for part in self.coding.parts)
         return parts, np.eye(len(parts))[self.coding.part_of]
 
     @property
     def single(self) -> bool:
-        """Whether y has one axis and is no class."""
+        """Whether y is a single column of numbers."""
         return self.value.ndim == 1 and self.classes is None
 
     @property
     def counted(self) -> Array:
-        """Rows that have a weight (K,)."""
+        """Rows of positive weight, (K,) booleans."""
         return np.ones(len(self.key), bool) if self.sample_weight is None else np.asarray(self.sample_weight > 0)
 
     @property
     def copies(self) -> Array:
-        """How many rows each row stands for (K,)."""
+        """Repetitions of each row, (K,)."""
         if self.sample_weight is None or not counts_repetitions(self.sample_weight):
             return np.ones(len(self.key))
         return np.maximum(np.asarray(self.sample_weight, np.float64), 1.0)
 
     @property
     def part_of(self) -> Array:
-        """Which column of the table each feature (d,) belongs to: those of one are missing together."""
+        """Index of the column of X that each feature (d,) encodes; features of one column are missing together."""
         return np.arange(self.key.shape[1]) if self.coding is None else np.asarray(self.coding.part_of)
 
     def have_gaps(self, query: Array) -> bool:
@@ -281,43 +281,43 @@ class TrainingRows:
 
 
 class Answer(NamedTuple):
-    """Answers to queries."""
+    """Output at queries."""
 
     output: Array  # (Q, …)
-    empty: Array  # (Q,) boolean: no training row in reach
+    empty: Array  # (Q,) boolean: no training row within the bandwidth
 
 
 @dataclass(frozen=True, eq=False)
 class Smoother:
-    """What ``fit`` produces, whichever the estimator."""
+    """What ``fit`` of every estimator produces."""
 
     heads: tuple[Head, ...]
     rows: TrainingRows
-    empty: str = "raise"  # what an empty row gets: "nearest", "prior", "nan", or nothing
-    run: Run = field(default_factory=Run)
+    empty: str = "raise"  # output of empty rows: "nearest", "prior", or otherwise NaN
+    run: RunOptions = field(default_factory=RunOptions)
 
     # ---- answers
 
     def answer(self, query: Array, value: Array | None = None) -> Answer:
-        """Σ mix · local mean or line of ``value``, by default of the rows' own; in the dtype of the query (Q, d).
+        """Σ mix · local mean or line of ``value``, by default the rows' own; in the dtype of the query (Q, d).
 
-        *Empty rows*: as ``empty`` says. *Cost*: one ``pool`` per head.
+        *Empty rows*: according to ``empty``. *Cost*: one ``pool`` per head.
         """
         if value is None:
             return self.rows.answer(self, query)
         return self.mixed(query, lambda one, head, at: one._pooled(head, at, value))
 
     def weights(self, query: Array) -> Answer:
-        """Attention (Q, K): not negative, rows sum to 1."""
+        """Attention (Q, K): non-negative, rows sum to 1."""
         return self.mixed(query, Smoother.head_weights)
 
     def effective_weights(self, query: Array) -> Answer:
-        """What each training value counts in each answer (Q, K); may be negative at degree 1, rows sum to 1."""
+        """Coefficients of the training values in each output, (Q, K); rows sum to 1, negative entries at degree 1."""
         return self.mixed(query, Smoother._effective)
 
     def exactly(self) -> Smoother:
-        """The same, answering exactly on the CPU."""
-        return replace(self, run=Run(tol=0.0))
+        """The same, computed exactly (tol = 0) on the CPU."""
+        return replace(self, run=RunOptions(tol=0.0))
 
     def with_rows(self, index: Array) -> Smoother:
         """The same heads over some of the rows."""
@@ -326,15 +326,16 @@ class Smoother:
     # ---- heads, one by one
 
     def each(self, query: Array) -> list[tuple[Head, Array, Array]]:
-        """Every head with the queries and the keys in its coordinates."""
+        """Every head with queries and keys in its coordinates."""
         return [(head, head.transform.queries(query), self.rows.placed(head.transform)) for head in self.heads]
 
     def mixed(
         self, query: Array, of_head: Callable[[Smoother, Head, Array], Answer], *, derivative: bool = False
     ) -> Answer:
-        """Σ mix · what ``of_head`` gives for placed queries, in the query's dtype.
+        """Σ mix · ``of_head`` at transformed queries, in the query's dtype.
 
-        ``derivative``: it gives derivatives (Q, …, d) by the head's coordinates, and these are by the features.
+        ``derivative``: ``of_head`` gives derivatives (Q, …, d) with respect to the head's coordinates, and the result
+        is with respect to the features.
         """
 
         def part(one: Smoother, head: Head, at: Array, mix: float) -> Answer:
@@ -351,7 +352,7 @@ class Smoother:
         return Answer(np.asarray(total, query.dtype), np.zeros(len(query), bool))
 
     def by_width(self, query: Array, answer: Callable[[Smoother, Array], Answer]) -> Answer:
-        """What ``answer`` gives for queries, each at its own bandwidth where the head has one for every query."""
+        """``answer`` at queries, each with its own bandwidth if the bandwidth is adaptive."""
         (head, *others), rows = self.heads, self.rows
         if others or head.neighbours is None:
             return answer(self, query)
@@ -371,12 +372,12 @@ class Smoother:
         return Answer(out, empty)
 
     def _widened(self, reach: float) -> Smoother:
-        """One bandwidth for all queries, ``reach`` times as wide."""
+        """A fixed bandwidth for all queries, ``reach`` times that of the head."""
         (head,) = self.heads
         return replace(self, heads=(head.at(head.w / reach)._replace(neighbours=None),))
 
     def _pooled(self, head: Head, query: Array, value: Array) -> Answer:
-        """LocalPooling means or heights of local lines of a head, and a second pooling for empty rows."""
+        """Local means, or intercepts of local lines, of a head; empty rows are pooled a second time."""
         rows, key = self.rows, self.rows.placed(head.transform)
         value = value if head.transform is IDENTITY else value.astype(np.float64)
         options: dict[str, Any] = {"sample_weight": rows.sample_weight, **self.run.options}
@@ -386,20 +387,20 @@ class Smoother:
                 output = output.astype(query.dtype)
             output, empty = output[:, 0] if value.ndim == 1 else output, local.partial.mass <= 0.0
         elif head.ignores_queries and len(query) > 1:
-            # One answers for all.
+            # All queries have the same output.
             output, empty = self._pooled(head, query[:1], value)
             return Answer(np.repeat(output, len(query), axis=0), np.repeat(empty, len(query)))
         else:
             output, logsumexp = pool(query, key, value, head.score, **options)
             empty = np.isneginf(logsumexp)
         if empty.any():
-            instead = self._instead(head)
+            score = self._score_of_empty_rows(head)
             options["engine"] = engine_of_limits(options["engine"])
-            output[empty] = np.nan if instead is None else pool(query[empty], key, value, instead, **options).output
+            output[empty] = np.nan if score is None else pool(query[empty], key, value, score, **options).output
         return Answer(output, empty)
 
     def head_weights(self, head: Head, query: Array) -> Answer:
-        """Attention (Q, K) of one head at placed queries."""
+        """Attention (Q, K) of one head at transformed queries."""
         rows, key = self.rows, self.rows.placed(head.transform)
         options: dict[str, Any] = {"sample_weight": rows.sample_weight, "engine": self.run.engine}
         if rows.have_gaps(query):
@@ -408,21 +409,21 @@ class Smoother:
             return Answer(weights, np.asarray(~weights.any(axis=1)))
         weights = attention_weights(query, key, head.score, **options)
         empty = np.asarray(~weights.any(axis=1))
-        if empty.any() and (instead := self._instead(head)) is not None:
+        if empty.any() and (score := self._score_of_empty_rows(head)) is not None:
             options["engine"] = engine_of_limits(self.run.engine)
-            weights[empty] = attention_weights(query[empty], key, instead, **options)
+            weights[empty] = attention_weights(query[empty], key, score, **options)
         return Answer(weights, empty)
 
     def _effective(self, head: Head, query: Array) -> Answer:
         weights, empty = self.head_weights(head, query)
         if head.degree:
             left = self.local(head, query, self.rows.columns)[2].fit.left
-            leaning = line_weights(weights, left, self.rows.placed(head.transform), query)
-            weights = np.where(empty[:, None], weights, leaning)
+            effective = line_weights(weights, left, self.rows.placed(head.transform), query)
+            weights = np.where(empty[:, None], weights, effective)
         return Answer(weights, empty)
 
     def local(self, head: Head, query: Array, value: Array) -> tuple[Array, Array, LocalPooling | FitWithMissing]:
-        """Outputs of a head at placed queries, the scale (P,) of the fits to value (K, P), and the fits in float64."""
+        """Output of a head at transformed queries, the scale (P,) of the fits to value (K, P), the fits in float64."""
         rows, key = self.rows, self.rows.placed(head.transform)
         options: dict[str, Any] = {"degree": head.degree, "ridge": head.ridge, "sloped": head.sloped}
         options |= {"sample_weight": rows.sample_weight, **self.run.options}
@@ -431,26 +432,25 @@ class Smoother:
             return pool_with_missing(query, key, value, head.score, rows.part_of, **options)
         return pool_local(query, key, value, head.score, **options)
 
-    def _instead(self, head: Head) -> Radial | None:
-        """The score that pools empty rows a second time; None: they have no answer."""
+    def _score_of_empty_rows(self, head: Head) -> Radial | None:
+        """The score with which empty rows are pooled; None if their output is NaN."""
         if self.empty == "nearest":
             return Nearest(head.w)
         return Gaussian(0.0) if self.empty == "prior" else None
 
-    # ---- for what judges it
+    # ---- leave-one-out
 
     def objectives(self) -> list[HeadObjective]:
-        """The leave-one-out objective of every head over the rows without gaps; raises ValueError if those are few."""
+        """The leave-one-out objective of every head over the complete rows; raises ValueError if there are too few."""
         rows = self.rows.whole
         counted = len(rows.key) if rows.sample_weight is None else int((rows.sample_weight > 0).sum())
         repeats = rows.sample_weight is not None and counts_repetitions(rows.sample_weight)
         if counted < 2 and not (counted and repeats and rows.sample_weight.max() > 1):  # type: ignore[union-attr]
-            whole = " without gaps" if len(rows.key) < len(self.rows.key) else ""
-            many = f"{counted} training row{'s' * (counted != 1)}{whole}"
-            raise ValueError(f"a diagnosis leaves rows out and needs two of them; this model has {many}")
+            complete = " without missing entries" if len(rows.key) < len(self.rows.key) else ""
+            raise ValueError(f"leave-one-out needs at least 2 training rows{complete}, but this model has {counted}")
         first = self.heads[0]
         if not isinstance(first.score, Radial):
-            raise ValueError("a score that is learned over an embedding has no bandwidth to judge")
+            raise ValueError("a learned score over an embedding has no bandwidth to evaluate")
         objective = Objective.of(
             rows.key,
             rows.value,
@@ -465,7 +465,7 @@ class Smoother:
 
 
 class HeadObjective(NamedTuple):
-    """A head, and how well it answers the training rows that are left out."""
+    """A head, and its leave-one-out objective."""
 
     head: Head
     objective: Objective
@@ -478,24 +478,24 @@ def line_weights(weights: Array, left: Array, key: Array, query: Array) -> Array
     """
     out = weights.copy()
     for rows in np.array_split(np.arange(len(query)), max(1, weights.size * query.shape[1] >> 22)):
-        # A line has no slope where an entry is missing.
+        # A line has no slope along a missing entry.
         delta = np.nan_to_num(key[None].astype(np.float64) - query[rows][:, None], nan=0.0)
-        # left·(1, δ) is 1 at the mean of δ: from there, no two large numbers cancel. What rounding leaves of the mean
-        # goes the second time.
+        # left·(1, δ) is 1 at the mean of δ: centred there, no two large numbers cancel. The second pass removes what
+        # rounding leaves of the mean.
         for _ in range(2):
             delta -= np.einsum("qk,qka->qa", weights[rows], delta)[:, None]
         out[rows] *= 1.0 + np.einsum("qa,qka->qk", left[rows, 1:], delta)
     return out
 
 
-def tiles(count: int, cells: int, held: int) -> Iterator[slice]:
-    """Slices of ``count`` queries with ``cells`` numbers to each, so that about ``held`` numbers are held at once."""
-    step = max(1, held // max(cells, 1))
+def tiles(count: int, cells: int, tile_cells: int) -> Iterator[slice]:
+    """Slices of ``count`` queries with ``cells`` numbers each, so that a slice has about ``tile_cells`` numbers."""
+    step = max(1, tile_cells // max(cells, 1))
     return (slice(start, start + step) for start in range(0, count, step))
 
 
-def onehot(number: Array, classes: int) -> Array:
-    """One column per class (K, classes), 1 where a row is of it."""
-    columns = np.zeros((len(number), classes))
-    columns[np.arange(len(number)), number] = 1.0
+def onehot(index: Array, classes: int) -> Array:
+    """One column per class (K, classes), 1 for the class of a row and 0 otherwise."""
+    columns = np.zeros((len(index), classes))
+    columns[np.arange(len(index)), index] = 1.0
     return columns

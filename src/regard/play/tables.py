@@ -14,7 +14,7 @@ import numpy as np
 from regard.core.arrays import Array
 from regard.data import Table, TableError
 from regard.data.delimited import read_delimited
-from regard.model.baselines import root_mean_square, simple_answers
+from regard.model.naive_answers import root_mean_square, naive_answers
 from regard.model.explanation import explain
 from regard.play.job_queue import Job
 from regard.play.security import Refused
@@ -148,7 +148,7 @@ def fit(table: Table, target: str, features: Sequence[str], job: Job, send: Send
     if hasattr(model, "set_callbacks"):
         model.set_callbacks()
     diagnosis, rows = model.diagnose(), np.arange(len(y))
-    simple = simple_answers(X, X, y, (rows, rows))
+    simple = naive_answers(X, X, y, (rows, rows))
     send(
         {
             "did": "fitted",

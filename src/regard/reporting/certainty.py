@@ -14,7 +14,7 @@ import numpy as np
 from regard.core.arrays import Array
 from regard.model.calibration import set_bound
 from regard.model.intervals import interval
-from regard.model.ranks import conformal_bound
+from regard.model.quantiles import conformal_bound
 from regard.model.residual_scale import row_counts
 from regard.model.residuals import Residuals, as_columns, learn_residuals
 from regard.model.smoother import Smoother

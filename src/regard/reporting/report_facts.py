@@ -9,8 +9,8 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from regard.core.arrays import Array
-from regard.estimators.inputs import query_array
-from regard.model.baselines import root_mean_square, simple_answers
+from regard.estimators.validation import query_array
+from regard.model.naive_answers import root_mean_square, naive_answers
 from regard.model.diagnosis import relevance
 from regard.model.residuals import left_out_answers
 from regard.model.smoother import Smoother, TrainingRows
@@ -174,7 +174,7 @@ def _baselines(trained: TrainingRows, rows: Array, target: Array, left_out: bool
     """The mean and the nearest of the other rows, on a subsample of large tables."""
     key, value = trained.key.astype(np.float64), _values(trained)
     some = np.sort(np.random.default_rng(1).permutation(len(rows))[:MAX_ROWS_OF_BASELINES])
-    found = simple_answers(rows[some], key, value, (some, np.arange(len(key))) if left_out else None)
+    found = naive_answers(rows[some], key, value, (some, np.arange(len(key))) if left_out else None)
     # Leave-one-out frequencies are biased against the class of the row left out.
     mean = found.mean if trained.single else np.tile(value.mean(axis=0), (len(some), 1))
     return _score_of("mean", mean, target[some]), _score_of("nearest", found.nearest, target[some])

@@ -51,9 +51,9 @@ COMMON_SPECS = _specs(
         "int64, rows": "arrival_[0]",
         "key, shelved features": "shelves_.key",
         "weight, shelved": "shelves_.sample_weight",
-        "int64, shelves": "shelves_.shelves.keys",
-        "key, shelves features": "shelves_.shelves.low shelves_.shelves.high",
-        "float64, shelves": "shelves_.shelves.lightest shelves_.shelves.heaviest",
+        "int64, shelves": "shelves_.blocks.keys",
+        "key, shelves features": "shelves_.blocks.low shelves_.blocks.high",
+        "float64, shelves": "shelves_.blocks.lightest shelves_.blocks.heaviest",
     }
 )
 REGRESSOR_SPECS = COMMON_SPECS | _specs(

@@ -28,7 +28,7 @@ RECORDS = {
     "Part": "regard.data.columns.Part",
     "Scaling": "regard.bandwidth.scaling.Scaling",
     "Search": "regard.bandwidth.search.Search",
-    "Shelved": "regard.model.mapped.Shelved",
+    "Shelved": "regard.model.mapped.SortedRows",
     "Shelves": "regard.core.block_bounds.BlockBounds",
 }
 
@@ -119,10 +119,10 @@ def _describe(model: Any, metadata: Mapping[str, Any], *, single: bool) -> tuple
         fitted |= {name: _single(name, fitted[name]) for name in ("key_", "value_") if name in fitted}
     if "key_" in fitted:
         # Imported late to keep this module light; an estimator has loaded what it needs.
-        from regard.model.mapped import shelved
+        from regard.model.mapped import sorted_rows
 
         rows = (fitted[name] for name in ("key_", "value_", "sample_weight_"))
-        if (blocks := shelved(model._smoother, *rows)) is not None:
+        if (blocks := sorted_rows(model._smoother, *rows)) is not None:
             fitted[_ROW_BLOCKS] = blocks
     parameters = getattr(model, "_plain_params", model.get_params)(deep=False)
     arrays: dict[str, Array] = {}

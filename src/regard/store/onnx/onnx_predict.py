@@ -7,7 +7,7 @@ import numpy as np
 from regard.bandwidth.scaling import Scaling
 from regard.core.arrays import Array
 from regard.core.scores import Radial
-from regard.model.smoother import FARTHEST, Embedded, Head, ScaledColumns, Smoother, TrainingRows, Transform
+from regard.model.smoother import MAX_STANDARD_SCORE, Embedded, Head, ScaledColumns, Smoother, TrainingRows, Transform
 from regard.pooling.local_pooling import centre_and_scale
 from regard.store.onnx.onnx_graph import Value, concatenate
 from regard.store.onnx.onnx_lines import lines
@@ -79,7 +79,7 @@ def _embedded(query: Value, transform: Embedded) -> Value:
     """Standardised rows, or their embedding by a network."""
     varies = np.isfinite(transform.scale)
     place = (query - transform.mean) / np.where(varies, transform.scale, 1.0) * varies.astype(np.float64)
-    place = place.maximum(-FARTHEST).minimum(FARTHEST)
+    place = place.maximum(-MAX_STANDARD_SCORE).minimum(MAX_STANDARD_SCORE)
     if transform.embed is not None:
         layer = place
         for number in (0, 2, 4):

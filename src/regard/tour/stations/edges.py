@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from regard import LocalLinearRegressor
 from regard.data import notes_truth
-from regard.model.baselines import root_mean_square
+from regard.model.naive_answers import root_mean_square
 from regard.plot import style
 from regard.tour.station import Findings, Station, Visit, findings
 from regard.tour.stations.learned import by_lbfgs

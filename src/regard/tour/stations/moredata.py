@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from regard import pool
 from regard.core.scores import Gaussian
 from regard.data import notes, notes_truth
-from regard.model.baselines import root_mean_square
+from regard.model.naive_answers import root_mean_square
 from regard.plot import style
 from regard.tour.station import Findings, Station, Visit, findings
 from regard.tour.texts import read_texts

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from regard import AttentionRegressor
-from regard.model.baselines import root_mean_square
+from regard.model.naive_answers import root_mean_square
 from regard.plot import plot_kernel_reg, style
 from regard.tour.station import Findings, Station, Visit, findings, needs_torch
 from regard.tour.stations.sharper import weight_maps

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from regard import NadarayaWatsonRegressor, attention_weights
 from regard.bandwidth import loo_objective
 from regard.core.scores import Gaussian
-from regard.model.baselines import root_mean_square
+from regard.model.naive_answers import root_mean_square
 from regard.plot import show_heatmaps
 from regard.tour.station import Findings, Station, Visit, findings
 from regard.tour.stations.learned import by_lbfgs, by_the_notes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from regard import pool
 from regard.core.scores import Gaussian, Nearest
-from regard.model.baselines import root_mean_square
+from regard.model.naive_answers import root_mean_square
 from regard.plot import plot_kernel_reg
 from regard.tour.station import Findings, Station, Visit, findings
 from regard.tour.texts import read_texts

@@ -16,7 +16,7 @@ from regard.estimators.callbacks import watched
 from regard.estimators.classifier import SmoothingClassifier
 from regard.estimators.regressor import SmoothingRegressor
 from regard.model.residual_scale import row_counts
-from regard.model.smoother import Head, Run, ScaledColumns
+from regard.model.smoother import Head, RunOptions, ScaledColumns
 from regard.pooling.runner import small_matrices
 
 
@@ -30,7 +30,7 @@ def _learn_mixture(
         "classes": classes,
         "sample_weight": weights,
         "groups": groups,
-        "engine": Run(model.engine, model.tol, model.device).options["engine"],
+        "engine": RunOptions(model.engine, model.tol, model.device).options["engine"],
     }
     with small_matrices(), watched(model) as progress:
         found = learn_heads(rows.astype(np.float64), target, seed=model._seed(), progress=progress, **options)

@@ -1,7 +1,7 @@
-"""Ranks of residuals that count several times: the quantiles behind intervals.
+"""Weighted quantiles of residuals: conformal bounds and interpolated quantiles.
 
-A residual that counts k times is k residuals. ``conformal_bound`` is the rank that a new row, one more among n, needs;
-``quantiles`` are those of the residuals as they are.
+A residual with count k is treated as k equal residuals. ``conformal_bound`` is the order statistic that bounds one more
+exchangeable residual; ``quantiles`` are those of the residuals themselves.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import numpy as np
 
 from regard.core.arrays import Array
 
-# Ranks are rounded up; what is above a whole number by so little is rounding.
-ROUNDING = 1e-9
+# Ranks are rounded up, except that an excess below this is attributed to floating-point rounding.
+RANK_TOLERANCE = 1e-9
 
 
 def checked_coverage(coverage: Any) -> float:
@@ -21,51 +21,51 @@ def checked_coverage(coverage: Any) -> float:
     if isinstance(coverage, bool | str) or not np.isscalar(coverage) or not np.isreal(coverage):
         raise TypeError(f"coverage must be a number between 0 and 1 such as 0.9, got {coverage!r}")
     if not 0.0 < float(coverage) < 1.0:  # type: ignore[arg-type]
-        raise ValueError(f"coverage must lie between 0 and 1 and be neither, such as 0.9; got {coverage!r}")
+        raise ValueError(f"coverage must lie strictly between 0 and 1, such as 0.9, got {coverage!r}")
     return float(coverage)  # type: ignore[arg-type]
 
 
 def checked_levels(q: Any) -> Array:
-    """Levels of quantiles strictly between 0 and 1, () or (m,)."""
+    """Quantile levels strictly between 0 and 1, () or (m,)."""
     levels = np.asarray(q)
     if levels.dtype.kind not in "fiu" or levels.ndim > 1 or not levels.size:
         raise TypeError(f"q must be a number between 0 and 1 or a list of such, got {q!r}")
     levels = levels.astype(np.float64)
     if not ((levels > 0.0) & (levels < 1.0)).all():
-        raise ValueError(f"q must lie between 0 and 1 and be neither, got {q!r}")
+        raise ValueError(f"q must lie strictly between 0 and 1, got {q!r}")
     return levels
 
 
 def conformal_bound(score: Array, counts: Array, coverage: float) -> Array:
-    """The ⌈coverage·(n + 1)⌉-th smallest of n scores, for every column (n, P) → (P,); inf where n is too small.
+    """The ⌈coverage·(n + 1)⌉-th smallest of n scores, for every column (n, P) → (P,); inf if n is too small.
 
-    If n + 1 scores are exchangeable, the last is at most this with a probability of at least ``coverage``.
+    If n + 1 scores are exchangeable, the last is at most this with probability at least ``coverage``.
 
     >>> conformal_bound(np.arange(9.0)[:, None], np.ones(9), 0.8).tolist()
     [7.0]
     """
     total = float(counts.sum())
-    rank = np.ceil(coverage * (total + 1.0) - ROUNDING)
-    if rank > total + ROUNDING:
+    rank = np.ceil(coverage * (total + 1.0) - RANK_TOLERANCE)
+    if rank > total + RANK_TOLERANCE:
         return np.full(score.shape[1], np.inf)
     order = np.argsort(score, axis=0, kind="stable")
-    reached = np.cumsum(counts[order], axis=0) >= rank - ROUNDING
+    reached = np.cumsum(counts[order], axis=0) >= rank - RANK_TOLERANCE
     first = reached.argmax(axis=0)
     return np.asarray(np.take_along_axis(score, np.take_along_axis(order, first[None], axis=0), axis=0)[0])
 
 
-def quantiles(shown: Array, counts: Array, levels: Array) -> Array:
-    """Quantiles (m, P) of residuals (n, P) that count (n,) times each, on the line between neighbours in rank.
+def quantiles(residual: Array, counts: Array, levels: Array) -> Array:
+    """Quantiles (m, P) of residuals (n, P) with counts (n,), interpolated linearly between order statistics.
 
     >>> quantiles(np.array([[0.0], [3.0]]), np.array([2.0, 1.0]), np.array([0.5, 0.75])).tolist()
     [[0.0], [1.5]]
     """
     place = levels * (max(counts.sum(), 1.0) - 1.0)
-    below = np.floor(place + ROUNDING)
-    out = np.empty((len(levels), shown.shape[1]))
-    for column in range(shown.shape[1]):
-        order = np.argsort(shown[:, column], kind="stable")
-        ends, ranked = np.cumsum(counts[order]) - ROUNDING, shown[order, column]
+    below = np.floor(place + RANK_TOLERANCE)
+    out = np.empty((len(levels), residual.shape[1]))
+    for column in range(residual.shape[1]):
+        order = np.argsort(residual[:, column], kind="stable")
+        ends, ranked = np.cumsum(counts[order]) - RANK_TOLERANCE, residual[order, column]
         low, high = (
             ranked[np.searchsorted(ends, at, side="right").clip(max=len(order) - 1)] for at in (below, below + 1)
         )

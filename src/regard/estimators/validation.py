@@ -18,7 +18,7 @@ from sklearn.utils.validation import validate_data
 
 from regard.core.arrays import Array, is_chunked
 from regard.core.bounds import checked_range
-from regard.estimators.mixed import coded, coding_of
+from regard.estimators.mixed_tables import coded, coding_of
 
 FLOATS = [np.float64, np.float32]
 
