@@ -1,9 +1,11 @@
-"""A fitted smoother as plain data (``smoother``), and everything that follows from one.
+"""A fitted smoother as plain data (``smoother``), and functions of it.
 
-``effects`` are derivatives of answers. ``residuals`` are honest errors of the training rows, each answered by the
-others (``left_out``), ``residual_scale`` their size from place to place, ``intervals`` what they say about new rows
-(with ``ranks``, ``jackknife`` and ``confidence``), ``calibration`` the same for probabilities of classes.
-``explanation`` names the rows behind an answer (with ``nearness`` and ``top``), ``diagnosis`` says whether attention is
-too thin or too thick (with ``attention_summary``, ``optimum``, ``loss_path`` and ``baselines``), ``drift`` whether new
-rows are still alike. ``mapped`` are training rows that stay in their file.
+- ``effects``: derivatives of predictions.
+- ``residuals``: leave-one-out errors of the training rows (``leave_one_out``); ``residual_scale``: their size as a
+  function of x; ``intervals``: prediction and confidence intervals from them (``quantiles``, ``jackknife``).
+- ``calibration``: class probabilities and conformal sets.
+- ``explanation``: the training rows behind a prediction (``attended_rows``).
+- ``diagnosis``: whether attention is too thin or too thick (``attention_summary``, ``loss_path``); ``drift``: whether
+  new rows follow the training rows; ``naive_answers``: predictions to beat.
+- ``mapped``: training rows in a memory-mapped file. ``formatting``: numbers and tables as text.
 """

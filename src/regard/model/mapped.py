@@ -1,8 +1,8 @@
 """Memory-mapped models: a second copy of the rows, sorted into blocks, so that a few queries read a few blocks.
 
-Training rows keep their order, which is not spatial. So ``save`` adds a second copy of the rows of a large model, sorted
-so that near rows are together, with bounding boxes of its blocks. A mapped model finds the blocks that a query needs
-from the boxes and predicts from those alone; the others hold less of the attention than rounding does.
+Training rows keep their order, which is not spatial. So ``save`` adds a second copy of the rows of a large model,
+sorted so that near rows are together, with bounding boxes of its blocks. A mapped model finds the blocks that a query
+needs from the boxes and predicts from those alone; the others hold less of the attention than rounding does.
 """
 
 from __future__ import annotations
