@@ -17,7 +17,7 @@ from regard.model.calibration import Calibration, class_frequencies, learn_calib
 from regard.model.drift import Errors, Sample
 from regard.model.quantiles import checked_coverage
 from regard.model.residual_scale import row_counts
-from regard.model.residuals import adaptive_answers, left_out_answers, objectives_of
+from regard.model.residuals import left_out_answers, objectives_of
 
 
 class SmoothingClassifier(ClassifierMixin, SmoothingEstimator):  # type: ignore[misc]
@@ -159,10 +159,8 @@ class SmoothingClassifier(ClassifierMixin, SmoothingEstimator):  # type: ignore[
         if known is None:
             known = vars(self).get("left_out_probabilities_")
         if known is None:
-            smoother, table = self._asked, distinct(self.key_, self.value_, self.sample_weight_)
-            heads = objectives_of(smoother, table)
-            adaptive = heads[0].head.neighbours is not None
-            answer = adaptive_answers(heads[0]) if adaptive else left_out_answers(heads)
+            table = distinct(self.key_, self.value_, self.sample_weight_)
+            answer = left_out_answers(objectives_of(self._asked, table))
             known = self.left_out_probabilities_ = spread_out(as_probabilities(answer), table.place)
         return np.asarray(known)
 

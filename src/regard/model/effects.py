@@ -158,7 +158,8 @@ def _head_changes(method: str, smoother: Smoother, head: Head, query: Array) -> 
         fit = smoother.local(head, query, np.zeros((len(key), 1)))[2].fit
         W = head.w if head.w.ndim == 2 else np.diag(np.broadcast_to(head.w, query.shape[1]))
         if method == "slope":
-            change = slope_weights(weights, delta, fit, W, head.ridge)
+            away = delta - np.asarray(fit.mean)[:, None, :]
+            change = weights[:, :, None] * (away @ inverse_covariance(fit, W, head.ridge))
         else:
             change = line_effects(weights, gradient, delta, fit, W, head.ridge)
     return Answer(np.where(empty[:, None, None], 0.0, change), empty)
@@ -204,12 +205,6 @@ def line_effects(weights: Array, slopes: Array, delta: Array, fit: LocalFit, W: 
         turn = turn - rise[:, :, None] * again[:, None, :]
     change = slopes * (1.0 - lean)[:, :, None] - away @ turn.mT + (moved @ toward[:, :, None])[:, None, :, 0]
     return np.asarray(weights[:, :, None] * change)
-
-
-def slope_weights(weights: Array, delta: Array, fit: LocalFit, W: Array, ridge: float) -> Array:
-    """Coefficients of the keys' values in the slopes of local lines, (Q, K, d)."""
-    away = delta - np.asarray(fit.mean)[:, None, :]
-    return np.asarray(weights[:, :, None] * (away @ inverse_covariance(fit, W, ridge)))
 
 
 def inverse_covariance(fit: LocalFit, W: Array, ridge: float) -> Array:

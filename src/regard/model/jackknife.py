@@ -54,8 +54,8 @@ def jackknife_intervals(smoother: Smoother, residuals: Residuals, query: Array, 
 def answers_without_each(smoother: Smoother, head: Head, query: Array, value: Array) -> Array:
     """f_{−i}(x) (Q, K) of one head at transformed queries, for values (K,): one repetition of the row is removed.
 
-    f_{−i} = f − ℓ_i·r_i/(1 − h_i) with effective weight ℓ_i, residual r_i from the local mean or line, and leverage h_i; for a
-    mean ℓ = h = α. *Cost*: O(Q·K·d²) time, memory O(Q·K·d): call it with a tile of queries.
+    f_{−i} = f − ℓ_i·r_i/(1 − h_i) with effective weight ℓ_i, residual r_i from the local mean or line, and leverage
+    h_i; for a mean ℓ = h = α. *Cost*: O(Q·K·d²) time, memory O(Q·K·d): call it with a tile of queries.
     """
     query = query.astype(np.float64)
     weights, empty = smoother.head_weights(head, query)

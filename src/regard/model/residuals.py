@@ -125,13 +125,13 @@ def _left_out(smoother: Smoother, table: Distinct, answers: Array | None, relear
         centre = value.mean(axis=0)
         return np.asarray(centre + LeaveOneOutKeys.of(table).answers(key, key, value - centre, head.score, engine))
     heads = objectives_of(smoother, table)
-    if head.neighbours is not None:
-        return adaptive_answers(heads[0])
-    if relearn is not None:
+    if relearn is not None and head.neighbours is None:
         return relearned_answers(heads, ridge=relearn == "w and ridge")
-    some = rows_to_answer(heads)
-    answer = np.full((len(table.key), heads[0].objective.loss.columns.shape[1]), np.nan)
-    answer[some] = left_out_answers(heads, some)
+    n, some = len(table.key), None
+    if head.neighbours is None and n > BAGGED and sum(one.seconds(head.w) for head, one in heads) > QUICK * n:
+        some = np.sort(np.random.default_rng(0).choice(n, ANSWERED, replace=False))
+    answer = np.full((n, heads[0].objective.loss.columns.shape[1]), np.nan)
+    answer[slice(None) if some is None else some] = left_out_answers(heads, some)
     return answer
 
 
@@ -152,29 +152,16 @@ def left_out_answers(heads: Sequence[HeadObjective], rows: Array | None = None) 
 
     *Empty rows*: the value of the nearest other row. *Cost*: O(n²·d) per head at most, d² at degree 1.
     """
-    first = heads[0].objective
+    head, first = heads[0]
     rows = np.arange(len(first.key)) if rows is None else rows
+    if head.neighbours is not None:
+        neighbours = neighbourhood(first, head.w)
+        return evaluated(first, neighbours, head.w, head.ridge, head.neighbours, rows)[0].answer
     tol = EXACT if len(first.key) > BATCHED else 0.0
     total: Any = 0.0
     for head, objective in heads:
         total = total + head.mix * replace(objective, tol=tol).looking_at(rows)(head.w, head.ridge).answer
     return np.asarray(total)
-
-
-def adaptive_answers(one: HeadObjective) -> Array:
-    """The same for a head whose bandwidth is a row's distance to its ``neighbours``-th other row."""
-    head, objective = one
-    assert head.neighbours is not None
-    hood, rows = neighbourhood(objective, head.w), np.arange(len(objective.key))
-    return evaluated(objective, hood, head.w, head.ridge, head.neighbours, rows)[0].answer
-
-
-def rows_to_answer(heads: Sequence[HeadObjective]) -> Array:
-    """All rows if that is fast enough, otherwise a sorted sample of 20,000."""
-    n = len(heads[0].objective.key)
-    if n <= BAGGED or sum(objective.seconds(head.w) for head, objective in heads) <= QUICK * n:
-        return np.arange(n)
-    return np.sort(np.random.default_rng(0).choice(n, ANSWERED, replace=False))
 
 
 def relearned_answers(heads: Sequence[HeadObjective], *, ridge: bool) -> Array:

@@ -443,9 +443,8 @@ class Smoother:
     def objectives(self) -> list[HeadObjective]:
         """The leave-one-out objective of every head over the complete rows; raises ValueError if there are too few."""
         rows = self.rows.whole
-        counted = len(rows.key) if rows.sample_weight is None else int((rows.sample_weight > 0).sum())
-        repeats = rows.sample_weight is not None and counts_repetitions(rows.sample_weight)
-        if counted < 2 and not (counted and repeats and rows.sample_weight.max() > 1):  # type: ignore[union-attr]
+        counted = int(rows.counted.sum())
+        if counted < 2 and not (rows.copies > 1.0).any():
             complete = " without missing entries" if len(rows.key) < len(self.rows.key) else ""
             raise ValueError(f"leave-one-out needs at least 2 training rows{complete}, but this model has {counted}")
         first = self.heads[0]
