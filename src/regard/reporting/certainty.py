@@ -58,7 +58,7 @@ def certainty_of(model: Any, X: Any, facts: ReportFacts) -> Certainty:
     if known is None:
         return _nothing("large")
     smoother = replace(facts.whole, rows=model._smoother.rows)
-    shown, counts = known.shown(model.sample_weight_)
+    shown, counts = known.known(model.sample_weight_)
     bound = float(conformal_bound(np.abs(shown), counts, COVERAGE)[0])
     if not np.isfinite(bound):
         return _nothing("few")
