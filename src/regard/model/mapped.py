@@ -136,7 +136,11 @@ def _needed(heads: tuple[Head, ...], found: SortedRows, query: Array) -> Array:
     """Which blocks (Q, S) the predictions at queries need."""
     needed = np.zeros((len(query), len(found.blocks.keys)), bool)
     for head in heads:
-        placed, score, share = head.transform.keys, head.score, NEGLIGIBLE_MASS_OF_LINES if head.degree else NEGLIGIBLE_MASS
+        placed, score, share = (
+            head.transform.keys,
+            head.score,
+            NEGLIGIBLE_MASS_OF_LINES if head.degree else NEGLIGIBLE_MASS,
+        )
         assert isinstance(score, Radial)
         at, blocks = placed(query), found.blocks
         blocks = blocks._replace(low=placed(blocks.low), high=placed(blocks.high))

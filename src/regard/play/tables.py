@@ -14,8 +14,8 @@ import numpy as np
 from regard.core.arrays import Array
 from regard.data import Table, TableError
 from regard.data.delimited import read_delimited
-from regard.model.naive_answers import root_mean_square, naive_answers
 from regard.model.explanation import explain
+from regard.model.naive_answers import naive_answers, root_mean_square
 from regard.play.job_queue import Job
 from regard.play.security import Refused
 from regard.play.w_training import SendMessage

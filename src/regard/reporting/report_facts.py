@@ -10,8 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from regard.core.arrays import Array
 from regard.estimators.validation import query_array
-from regard.model.naive_answers import root_mean_square, naive_answers
 from regard.model.diagnosis import relevance
+from regard.model.naive_answers import naive_answers, root_mean_square
 from regard.model.residuals import left_out_answers
 from regard.model.smoother import Smoother, TrainingRows
 from regard.pooling.functions import pool
