@@ -17,7 +17,7 @@ from regard.estimators import (
     NadarayaWatsonRegressor,
     NearestKeyRegressor,
 )
-from regard.model import top
+from regard.model import attended_rows
 from regard.model.smoother import Smoother
 from regard.scores import KERNELS, Gaussian, Nearest
 
@@ -335,7 +335,7 @@ def test_top_keys_never_hold_more_than_a_tile(monkeypatch, cells):
         seen.append(query.shape[0] * len(self.rows.key))
         return original(self, query)
 
-    monkeypatch.setattr(top, "TILE_CELLS", cells)
+    monkeypatch.setattr(attended_rows, "TILE_CELLS", cells)
     monkeypatch.setattr(Smoother, "weights", watched)
     with pytest.warns(UserWarning, match="rows of X") as caught:
         tiled = model.attend(Q, top=4)
