@@ -31,11 +31,11 @@ def pairs(data: Path, split: str, pair: str) -> Pairs:
 def train(options: argparse.Namespace) -> None:
     import torch
 
-    from regard.seq2seq.learning import Lesson, learn
     from regard.seq2seq.model import Architecture
-    from regard.seq2seq.training import Progress, Training
+    from regard.seq2seq.pair_training import Lesson, learn
+    from regard.seq2seq.trainer import Training, TrainingProgress
 
-    def watch(at: Progress) -> None:
+    def watch(at: TrainingProgress) -> None:
         if at.step % 200 == 0:
             speed = f"{at.tokens_per_second:,.0f} tokens/s"
             print(f"epoch {at.epoch} loss {at.loss:.3f} held out {at.validation:.3f} {speed}", flush=True)

@@ -26,9 +26,9 @@ from torch.nn import functional as F
 
 from machine import RESULTS, describe, facts, save, table
 from regard.data import Pairs, dates, number_words, read_pairs, reversal
-from regard.seq2seq.batches import Batch, Texts, bucketed, collate, in_order
+from regard.seq2seq.decoding import Ends, greedy
 from regard.seq2seq.model import Architecture, Seq2Seq
-from regard.seq2seq.speaking import Ends, greedy
+from regard.seq2seq.token_batches import Sentences, TokenBatch, bucketed, collate, in_order
 from regard.seq2seq.vocabulary import BOS, EOS, PAD, Vocabulary
 from seq2seq_textbook import Textbook
 
@@ -47,8 +47,8 @@ ONE_BY_ONE = 200
 class Data:
     """Sentences as token numbers: those to learn from and those held out, source and target."""
 
-    train: tuple[Texts, Texts]
-    held: tuple[Texts, Texts]
+    train: tuple[Sentences, Sentences]
+    held: tuple[Sentences, Sentences]
     sizes: tuple[int, int]
     said: tuple[list[int], ...]  # the held-out targets
     texts: Pairs  # the held-out pairs as they are
@@ -60,7 +60,10 @@ class Data:
         source = Vocabulary.learn(learn.source, source_unit, lower=lower, min_count=min_count)
         target = Vocabulary.learn(learn.target, target_unit, lower=lower, min_count=min_count)
         sides = [
-            (Texts([source.encode(text) for text in part.source]), Texts([target.encode(text) for text in part.target]))
+            (
+                Sentences([source.encode(text) for text in part.source]),
+                Sentences([target.encode(text) for text in part.target]),
+            )
             for part in (learn, held)
         ]
         said = tuple(target.encode(text) for text in held.target)
@@ -72,7 +75,7 @@ class Data:
         both = [int(max(a.lengths.max(), b.lengths.max())) for a, b in zip(self.train, self.held, strict=True)]
         return both[0], both[1]
 
-    def padded(self, texts: tuple[Texts, Texts], rows: Sequence[int]) -> Batch:
+    def padded(self, texts: tuple[Sentences, Sentences], rows: Sequence[int]) -> TokenBatch:
         """The batch of these rows, padded to the longest of all."""
         batch = collate(*texts, rows)
         source, target = self.longest
@@ -86,16 +89,16 @@ class Pupil:
     """A model in training, and what it has cost so far."""
 
     model: nn.Module
-    logits: Callable[[Batch], Tensor]
-    batches: Callable[[int], list[Batch]]
-    held: Callable[[], list[Batch]]
+    logits: Callable[[TokenBatch], Tensor]
+    batches: Callable[[int], list[TokenBatch]]
+    held: Callable[[], list[TokenBatch]]
     seconds: list[float] = field(default_factory=list)  # by epoch
     losses: list[float] = field(default_factory=list)  # held out, by epoch
 
     def __post_init__(self) -> None:
         self.optimiser = torch.optim.Adam(self.model.parameters(), lr=LEARNING_RATE)
 
-    def learn(self, batch: Batch) -> None:
+    def learn(self, batch: TokenBatch) -> None:
         self.optimiser.zero_grad()
         self._loss(batch).backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
@@ -114,7 +117,7 @@ class Pupil:
             told = [(self._loss(batch.to(device)), batch.tokens_wanted) for batch in self.held()]
         self.losses.append(sum(float(loss) * count for loss, count in told) / sum(count for _, count in told))
 
-    def _loss(self, batch: Batch) -> Tensor:
+    def _loss(self, batch: TokenBatch) -> Tensor:
         return F.cross_entropy(self.logits(batch).flatten(0, 1), batch.wanted.flatten(), ignore_index=PAD)
 
 
@@ -131,11 +134,11 @@ def ours(data: Data, size: int, batch_size: int, device: torch.device, attention
     shape = Architecture(embed_size=size, hidden_size=size, attention=attention, tied=False)
     model = Seq2Seq(shape, *data.sizes).to(device)
 
-    def batches(epoch: int) -> list[Batch]:
+    def batches(epoch: int) -> list[TokenBatch]:
         rows = bucketed(*data.train, batch_size, np.random.default_rng((0, epoch)))
         return [collate(*data.train, some) for some in rows]
 
-    def held() -> list[Batch]:
+    def held() -> list[TokenBatch]:
         return [collate(*data.held, rows) for rows in in_order(*data.held, batch_size)]
 
     return Pupil(model, lambda batch: model(batch.source, batch.lengths, batch.tokens)[0], batches, held)
@@ -146,13 +149,13 @@ def textbook(data: Data, size: int, batch_size: int, device: torch.device) -> Pu
     torch.manual_seed(0)
     model = Textbook(*data.sizes, size, size).to(device)
 
-    def dealt(texts: tuple[Texts, Texts], rows: Sequence[int]) -> list[Batch]:
+    def dealt(texts: tuple[Sentences, Sentences], rows: Sequence[int]) -> list[TokenBatch]:
         return [data.padded(texts, rows[at : at + batch_size]) for at in range(0, len(rows), batch_size)]
 
-    def batches(epoch: int) -> list[Batch]:
+    def batches(epoch: int) -> list[TokenBatch]:
         return dealt(data.train, np.random.default_rng((0, epoch)).permutation(len(data.train[0])).tolist())
 
-    def logits(batch: Batch) -> Tensor:
+    def logits(batch: TokenBatch) -> Tensor:
         return model(batch.source, batch.lengths.to(device), batch.tokens)
 
     return Pupil(model, logits, batches, lambda: dealt(data.held, range(len(data.held[0]))))

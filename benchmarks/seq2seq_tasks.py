@@ -17,10 +17,10 @@ import torch
 from machine import describe, facts, save, table
 from regard.data import DATE_FORMATS, Pairs, dates, number_words, reversal
 from regard.seq2seq.alignment import error_rate, links
-from regard.seq2seq.learning import Lesson, learn
 from regard.seq2seq.measures import quality
 from regard.seq2seq.model import Architecture
-from regard.seq2seq.training import Training
+from regard.seq2seq.pair_training import Lesson, learn
+from regard.seq2seq.trainer import Training
 from regard.seq2seq.translator import Translator
 from regard.seq2seq.vocabulary import token_alignment
 

@@ -47,8 +47,8 @@ def test_train_writes_a_folder_and_says_what_it_kept(capfd) -> None:
     out, err = ok(capfd, "translate", "train", "pairs.tsv", "--out", "run", "--epochs", "2", *SMALL)
     assert out == ""
     assert "2 epochs, " in err
-    assert "Kept epoch" in err
-    assert "nats a token" in err
+    assert "Best epoch" in err
+    assert "nats per token" in err
     assert "saved run/model.regard" in err
     assert sorted(os.listdir("run")) == ["checkpoint.regard", "metrics.jsonl", "model.regard"]
     assert [json.loads(line)["epoch"] for line in Path("run/metrics.jsonl").read_text().splitlines()] == [1, 2]
@@ -126,7 +126,7 @@ def test_ctrl_c_saves_and_the_same_command_resumes(capfd, monkeypatch: pytest.Mo
         patch.setattr(Trainer, "_step", interrupted)
         assert main(again) == 130
     err = capfd.readouterr().err
-    assert "stopped after 12 steps; go on with the same command and --resume" in err
+    assert "stopped after 12 steps; continue with the same command and --resume" in err
     assert not Path("again/model.regard").exists()
     ok(capfd, *again, "--resume")
     assert Path("again/model.regard").read_bytes() == whole
@@ -136,7 +136,9 @@ def test_a_folder_that_holds_something_is_left_alone(capfd) -> None:
     model = Path(trained(capfd))
     before = model.read_bytes()
     again = ("translate", "train", "pairs.tsv", "--out", "run", "--epochs", "1", *SMALL)
-    assert "is not empty; go on with --resume, or start anew with --force" in refused(capfd, *again)
+    assert "is not empty; continue its training with --resume, or start a new one with --force" in refused(
+        capfd, *again
+    )
     assert model.read_bytes() == before
     ok(capfd, *again, "--force")
     assert model.read_bytes() != before
@@ -146,8 +148,8 @@ def test_a_folder_that_holds_something_is_left_alone(capfd) -> None:
     ("arguments", "message"),
     [
         (("train", "none.tsv", "--out", "x"), "none.tsv: no such file"),
-        (("train", "pairs.tsv", "--out", "x", "--resume"), "x: holds no checkpoint.regard to resume from"),
-        (("train", "pairs.tsv", "--out", "x", "--resume", "--force"), "--resume goes on, --force starts anew"),
+        (("train", "pairs.tsv", "--out", "x", "--resume"), "x: contains no checkpoint.regard to resume from"),
+        (("train", "pairs.tsv", "--out", "x", "--resume", "--force"), "--resume and --force exclude each other"),
         (("train", "pairs.tsv", "--out", "x", "--cell", "rnn"), "cell must be one of 'gru', 'lstm', got 'rnn'"),
         (("train", "pairs.tsv", "--out", "x", "--epochs", "0"), "epochs must be at least 1, got 0"),
         (("train", "pairs.tsv", "--out", "x", "--unit", "syllables"), "unit must be one of words, characters"),
@@ -171,7 +173,7 @@ def test_cuda_is_refused_where_there_is_none(capfd) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a CUDA device here")
     err = refused(capfd, "translate", "train", "pairs.tsv", "--out", "x", "--device", "cuda")
-    assert "this machine has no CUDA device" in err
+    assert "--device cuda needs a CUDA device" in err
 
 
 def test_a_model_of_another_kind_is_refused(capfd) -> None:

@@ -10,7 +10,7 @@ from torch import nn
 
 from regard import AttentionRegressor
 from regard.estimators import attention
-from regard.nn import left_out
+from regard.nn import loo_training
 from support.deep import CURVE, DATA, HEIGHT, QUERIES, SCORES, Doubled, X, Y, layers, scored, small, softmax
 
 # ---------------------------------------------------------------- learning
@@ -35,7 +35,7 @@ def test_a_plain_dot_product_leans_but_still_beats_the_mean():
 
 def test_parts_of_a_minibatch_add_up(monkeypatch):
     whole = small("additive", "mlp", max_iter=1).fit(X, Y)
-    monkeypatch.setitem(left_out.CELLS, "cpu", 1000)  # eight queries at once
+    monkeypatch.setitem(loo_training.MAX_NUMBERS_PER_TILE, "cpu", 1000)  # eight queries at once
     parts = small("additive", "mlp", max_iter=1).fit(X, Y)
     for name, array in whole.parameters_.items():
         np.testing.assert_allclose(parts.parameters_[name], array, rtol=1e-3, atol=1e-5)
@@ -159,8 +159,8 @@ def test_frozen_and_lazy_modules():
 @pytest.mark.parametrize(
     ("module", "told"),
     [
-        (nn.Flatten(0), r"embed must turn rows \(n, 2\) into floats \(n, r\), got torch.float32 \(60,\) for n=30"),
-        (nn.LSTM(2, 3), "embed must turn rows .* got tuple"),
+        (nn.Flatten(0), r"embed must map rows \(n, 2\) to floats \(n, r\), got torch.float32 \(60,\) for n=30"),
+        (nn.LSTM(2, 3), "embed must map rows .* got tuple"),
     ],
 )
 def test_what_a_module_must_give(module, told):

@@ -16,7 +16,7 @@ from torch import nn
 
 import regard
 from regard import AttentionRegressor, NadarayaWatsonRegressor
-from regard.nn import left_out
+from regard.nn import loo_training
 from regard.store.models import StoreError
 from support.deep import CURVE, HEIGHT, QUERIES, Doubled, X, Y, layers, small
 
@@ -55,7 +55,7 @@ def test_a_class_of_ones_own_must_be_passed(tmp_path):
     back = regard.load(path, embed=given)
     np.testing.assert_array_equal(back.predict(QUERIES), model.predict(QUERIES))
     assert torch.equal(given.line.weight, before)
-    with pytest.raises(StoreError, match="embed does not fit the arrays that were learned"):
+    with pytest.raises(StoreError, match="embed does not match the learned arrays"):
         regard.load(path, embed=nn.Linear(2, 2))
     with pytest.raises(StoreError, match="embed must be a torch module, got 3"):
         regard.load(path, embed=3)
@@ -88,7 +88,7 @@ def test_embed_is_refused_where_there_is_none(tmp_path):
 def test_forged_recipes(content, tmp_path):
     model = small("gaussian", layers()).fit(X, Y)
     model.embed = content
-    with pytest.raises(ValueError, match=r"no recipe of a module|embed does not fit"):
+    with pytest.raises(ValueError, match=r"not a valid recipe of a module|embed does not match"):
         model._rebuild(None)
 
 
@@ -139,7 +139,7 @@ def test_torch_is_not_imported_before_it_is_needed():
 
 
 def test_ctrl_c_keeps_the_best_so_far(monkeypatch):
-    real, steps = left_out._step, []
+    real, steps = loo_training._step, []
 
     def step(*args):
         steps.append(1)
@@ -147,7 +147,7 @@ def test_ctrl_c_keeps_the_best_so_far(monkeypatch):
             raise KeyboardInterrupt
         return real(*args)
 
-    monkeypatch.setattr(left_out, "_step", step)
+    monkeypatch.setattr(loo_training, "_step", step)
     model = small(max_iter=4).fit(X, Y)
     assert model.history_.interrupted
     assert model.n_iter_ == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-import regard.nn.pooling
+import regard.nn.attention_pooling
 from regard.nn import AttentionPooling, DotProductScore, GaussianScore, multi_head, sparsemax
 from regard.tensors import planner, pooled
 from support.modules import SCORES, every_score, inputs, masks
@@ -23,7 +23,7 @@ def calls(monkeypatch):
         return pooled(*args, **options)
 
     monkeypatch.setattr(planner, "LARGE_LAYER", 0)
-    monkeypatch.setattr(regard.nn.pooling, "pooled", counted)
+    monkeypatch.setattr(regard.nn.attention_pooling, "pooled", counted)
     monkeypatch.setitem(planner.SMALL, "cpu", -1)
     return seen
 
@@ -66,7 +66,7 @@ def test_what_is_not_plain_softmax_stays(calls):
 
 
 def test_few_pairs_stay(monkeypatch):
-    monkeypatch.setattr(regard.nn.pooling, "pooled", None)
+    monkeypatch.setattr(regard.nn.attention_pooling, "pooled", None)
     AttentionPooling(GaussianScore())(*inputs())
     with pytest.raises(TypeError):
         AttentionPooling(GaussianScore())(

@@ -15,7 +15,7 @@ from regard.seq2seq import Vocabulary, token_alignment
 from regard.seq2seq.alignment import as_text, columns, entropy, error_rate, links, pharaoh, shown
 
 
-class Said(NamedTuple):
+class Aligned(NamedTuple):
     """As much of a translation as ``as_text`` reads."""
 
     tokens: tuple[str, ...]
@@ -45,7 +45,7 @@ def test_links_need_two_axes(wrong):
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -0.1])
 @pytest.mark.parametrize("function", [links, entropy])
 def test_weights_are_numbers_from_zero(function, wrong):
-    with pytest.raises(ValueError, match="weights must be at least 0 and finite"):
+    with pytest.raises(ValueError, match="weights must be finite and at least 0"):
         function([[0.5, wrong]])
 
 
@@ -91,7 +91,7 @@ def test_words_to_digits_by_one_hot_weights():
 
 
 def test_lengths_must_agree():
-    with pytest.raises(ValueError, match="found has 2 target tokens, gold has 1"):
+    with pytest.raises(ValueError, match="found and gold must have one entry per target token, got 2 and 1"):
         error_rate([0, 1], [(0,)])
 
 
@@ -134,7 +134,7 @@ def test_pharaoh_pairs_are_source_then_target():
 
 
 def test_text_has_one_line_per_target_token_in_columns():
-    said = Said(
+    said = Aligned(
         ("2021", "-", "05", "<eos>"),
         ("二〇二一年", "五月", "mai", " "),
         np.array([[0.97, 0.03, 0.0, 0.0], [0.4, 0.35, 0.25, 0.0], [0.05, 0.05, 0.0, 0.9], [0.0, 0.0, 0.0, 0.0]]),
@@ -149,7 +149,7 @@ def test_text_has_one_line_per_target_token_in_columns():
 
 def test_columns_stand_under_each_other():
     weights = np.full((3, 3), 1 / 3)
-    lines = as_text(Said(("十", "e\u0301", "abc"), ("月", "ab", "ｅ"), weights)).splitlines()
+    lines = as_text(Aligned(("十", "e\u0301", "abc"), ("月", "ab", "ｅ"), weights)).splitlines()
     for mark in ("←", "%"):
         assert len({columns(line[: line.index(mark)]) for line in lines}) == 1
     assert len({columns(line) for line in lines}) == 1
@@ -157,11 +157,11 @@ def test_columns_stand_under_each_other():
 
 def test_the_largest_share_is_told_however_small():
     row = np.full((1, 20), 0.05)
-    assert as_text(Said(("x",), ("s",) * 20, row)) == "x ← s   5 %"
+    assert as_text(Aligned(("x",), ("s",) * 20, row)) == "x ← s   5 %"
 
 
 def test_an_empty_translation_is_an_empty_text():
-    assert as_text(Said((), (), np.zeros((0, 0)))) == ""
+    assert as_text(Aligned((), (), np.zeros((0, 0)))) == ""
 
 
 def test_what_cannot_be_printed_is_escaped():
@@ -169,5 +169,5 @@ def test_what_cannot_be_printed_is_escaped():
 
 
 def test_shapes_must_agree():
-    with pytest.raises(ValueError, match=r"1 and 2, got \(2, 2\)"):
-        as_text(Said(("a",), ("b", "c"), np.eye(2)))
+    with pytest.raises(ValueError, match=r"\(1, 2\), got \(2, 2\)"):
+        as_text(Aligned(("a",), ("b", "c"), np.eye(2)))

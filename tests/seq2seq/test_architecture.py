@@ -100,9 +100,9 @@ def test_the_standard_decoder_unrolled_is_the_loop(monkeypatch):
         (logits.square().sum() + weights.pow(3).sum()).backward()
         return [logits, weights, *[parameter.grad for parameter in whole.parameters()]]
 
-    assert whole.decoder._standard()
+    assert whole.decoder._can_unroll()
     unrolled = ran()
-    monkeypatch.setattr(AttentionDecoder, "_standard", lambda self: False)
+    monkeypatch.setattr(AttentionDecoder, "_can_unroll", lambda self: False)
     for got, expected in zip(unrolled, ran(), strict=True):
         torch.testing.assert_close(got, expected, rtol=0.0, atol=1e-12)
 

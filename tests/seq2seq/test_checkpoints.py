@@ -83,16 +83,16 @@ def test_109_a_pickle_is_never_executed(path: Path) -> None:
 
 @pytest.mark.parametrize("other", [{"epochs": 4, "unit": "words"}, {"epochs": 3}, {**SETTINGS, "lower": True}])
 def test_a_checkpoint_of_other_settings_is_refused(path: Path, other: dict) -> None:
-    with pytest.raises(CheckpointError, match="belongs to a training with"):
+    with pytest.raises(CheckpointError, match="was written by a training with"):
         load(path, other)
 
 
 def test_a_translator_resumes_only_with_its_own_pairs(tmp_path: Path) -> None:
-    from regard.seq2seq.learning import learn
+    from regard.seq2seq.pair_training import learn
     from support.trainings import words
 
     taught(tmp_path, epochs=1)
     assert (tmp_path / CHECKPOINT).exists()
     train, valid = words(120)
-    with pytest.raises(CheckpointError, match="belongs to a training with"):
+    with pytest.raises(CheckpointError, match="was written by a training with"):
         learn(train, valid, folder=tmp_path, resume=True)

@@ -8,9 +8,9 @@ import sys
 import pytest
 import torch
 
+from regard.seq2seq.decoding import Ends, greedy
 from regard.seq2seq.export import Seq2SeqExportError, export_torchscript
 from regard.seq2seq.model import Architecture, Seq2Seq
-from regard.seq2seq.speaking import Ends, greedy
 from regard.seq2seq.vocabulary import BOS, EOS
 
 SOURCE = torch.tensor([[4, 7, 5, 9, 6], [8, 5, 0, 0, 0], [6, 6, 5, 4, 0]])

@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from regard.nn import AdditiveScore, BilinearScore, DotProductScore, GaussianScore
 from regard.seq2seq.decoder import AttentionDecoder
 from regard.seq2seq.encoder import Encoder
-from regard.seq2seq.recurrence import recurred
+from regard.seq2seq.recurrence import run_gru
 
 LENGTHS = torch.tensor([5, 2, 4])
 SOURCE = torch.tensor([[3, 7, 4, 9, 1], [8, 2, 0, 0, 0], [6, 6, 5, 1, 0]])
@@ -138,7 +138,7 @@ def test_steps_written_out_are_the_packed_network(layers, bidirectional):
         (states.pow(3).sum() + last.sin().sum()).backward()
         return [states, last, own.grad, *[parameter.grad for parameter in network.parameters()]]
 
-    for got, expected in zip(ran(lambda *args: recurred(network, *args)), ran(packed), strict=True):
+    for got, expected in zip(ran(lambda *args: run_gru(network, *args)), ran(packed), strict=True):
         torch.testing.assert_close(got, expected, rtol=0.0, atol=1e-12)
 
 
@@ -168,5 +168,5 @@ def test_words():
     with pytest.raises(ValueError, match=r"source must have shape \(batch, tokens\)"):
         encoder(SOURCE[0], LENGTHS)
     for lengths in (torch.tensor([5, 0, 4]), torch.tensor([5, 6, 4])):
-        with pytest.raises(ValueError, match="lengths must be from 1 to 5"):
+        with pytest.raises(ValueError, match="lengths must lie between 1 and 5"):
             encoder(SOURCE, lengths)

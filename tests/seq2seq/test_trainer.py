@@ -13,8 +13,7 @@ import pytest
 import torch
 
 from regard.seq2seq.checkpoints import CheckpointError
-from regard.seq2seq.trainer import CHECKPOINT, METRICS, Trainer
-from regard.seq2seq.training import DivergedError, Progress, Training
+from regard.seq2seq.trainer import CHECKPOINT, METRICS, DivergedError, Trainer, Training, TrainingProgress
 from support.trainings import BATCHES, Line, same, weights
 
 EPOCHS = 4
@@ -206,7 +205,7 @@ def test_a_loss_that_is_no_number_is_an_error() -> None:
 
 
 def test_a_watcher_is_told_how_far_it_is() -> None:
-    told: list[Progress] = []
+    told: list[TrainingProgress] = []
     Trainer(Line(), Training(epochs=EPOCHS), watch=told.append).run()
     assert told[-1].epoch == told[-1].epochs == EPOCHS
     assert told[-1].step == told[-1].steps == EPOCHS * BATCHES
@@ -218,7 +217,7 @@ def test_a_watcher_is_told_how_far_it_is() -> None:
 
 def test_another_training_does_not_resume_this_one(tmp_path: Path) -> None:
     trained(Line(), tmp_path)
-    with pytest.raises(CheckpointError, match=r"learning_rate = 0\.05, and now learning_rate is 0\.1"):
+    with pytest.raises(CheckpointError, match=r"learning_rate = 0\.05, but learning_rate is now 0\.1"):
         trained(Line(), tmp_path, resume=True, learning_rate=0.1)
 
 
@@ -236,7 +235,7 @@ def test_there_must_be_something_to_resume(tmp_path: Path) -> None:
         ({"patience": 0}, "patience must be at least 1"),
         ({"learning_rate": 0.0}, "learning_rate must be positive"),
         ({"clip": math.inf}, "clip must be positive and finite"),
-        ({"warmup": -1}, "warmup must not be negative"),
+        ({"warmup": -1}, "warmup must be at least 0"),
         ({"seconds": 0.0}, "seconds must be positive"),
         ({"schedule": "steps"}, "schedule must be one of 'cosine', 'plateau', got 'steps'"),
     ],

@@ -94,7 +94,9 @@ def test_58_special_names_are_ordinary_text(strangers: Translator) -> None:
 
 
 def test_57_a_text_that_is_too_long_is_cut_with_a_warning(letters: Translator) -> None:
-    with pytest.warns(UserWarning, match=f"text 2 has {MAX_TOKENS + 5:,} tokens and is cut after {MAX_TOKENS:,}"):
+    with pytest.warns(
+        UserWarning, match=f"text 2 has {MAX_TOKENS + 5:,} tokens and is truncated to the first {MAX_TOKENS:,}"
+    ):
         found = letters.translate(["ab", "a" * (MAX_TOKENS + 5)])
     assert len(found[1].source_tokens) == MAX_TOKENS
 
@@ -105,7 +107,7 @@ def test_59_lone_surrogates_are_an_error(letters: Translator) -> None:
 
 
 def test_one_string_is_no_list_of_texts(letters: Translator) -> None:
-    with pytest.raises(ValueError, match="texts must be many texts, got one string"):
+    with pytest.raises(ValueError, match="texts must be a sequence of strings, got a single string"):
         letters.translate("abc")
     with pytest.raises(ValueError, match="at least 1, got 0"):
         letters.translate(["abc"], beam=0)
@@ -119,7 +121,7 @@ def test_align_is_translate_where_the_target_is_what_it_says(letters: Translator
         assert forced.text == free.text
         np.testing.assert_allclose(forced.weights, free.weights, atol=1e-5)
         assert forced.score == pytest.approx(free.score, abs=1e-5)
-    with pytest.raises(ValueError, match="sources are 2 texts, targets 1"):
+    with pytest.raises(ValueError, match="sources and targets must have the same length, got 2 and 1"):
         letters.align(["a", "b"], ["c"])
 
 
@@ -172,7 +174,7 @@ def forged(content: bytes, **changes: object) -> bytes:
         ({"architecture": {"hidden_size": 10**9}}, "damaged"),
         ({"architecture": {"colour": "red"}}, "damaged"),
         ({"architecture": {"cell": "os.system"}}, "cell must be one of"),
-        ({"source": {}}, "a vocabulary has exactly the entries"),
+        ({"source": {}}, "a vocabulary must have exactly the entries"),
         ({"target": []}, "lacks one of"),
     ],
 )

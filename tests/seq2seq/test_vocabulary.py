@@ -15,7 +15,7 @@ from regard.data import dates, number_words
 from regard.seq2seq import BOS, EOS, PAD, UNK, Vocabulary, token_alignment
 
 TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), min_size=1, max_size=6)
-# Texts in which the rules about apostrophes, quotes and numbers meet often.
+# Sentences in which the rules about apostrophes, quotes and numbers meet often.
 CROWDED = st.text(st.sampled_from("ls1٣ é\u0301.,'’\"-()%_?"), max_size=14)
 WORDS = Vocabulary("words", ())
 
@@ -111,7 +111,7 @@ def test_58_the_literal_special_texts_are_ordinary_text() -> None:
 @pytest.mark.parametrize("unit", ["words", "characters"])
 def test_59_lone_surrogates_are_refused(unit: str) -> None:
     vocabulary = Vocabulary(unit, ("a",))
-    words = re.escape("text holds half of a surrogate pair (U+D800) at character 3")
+    words = re.escape("text contains an unpaired surrogate (U+D800) at character 3")
     for call in (vocabulary.encode, vocabulary.split, vocabulary.positions):
         with pytest.raises(ValueError, match=words):
             call("ab\ud800c")
@@ -131,21 +131,24 @@ def test_decoding_stops_at_eos_and_skips_padding() -> None:
     assert vocabulary.decode([BOS, 4, PAD, 5, EOS, 4]) == "a b"
     assert [vocabulary.token(number) for number in range(6)] == ["<pad>", "<unk>", "<bos>", "<eos>", "a", "b"]
     for number in (-1, 6):
-        with pytest.raises(ValueError, match=f"id {number} is not within 0 and 5"):
+        with pytest.raises(ValueError, match=f"id must lie between 0 and 5, got {number}"):
             vocabulary.token(number)
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"texts": "one string"}, "texts must be many texts, got one string"),
+        ({"texts": "one string"}, "texts must be a sequence of strings, got a single string"),
         ({"texts": ["a"], "unit": "letters"}, "unit must be one of words, characters, sentencepiece, got 'letters'"),
         ({"texts": ["a"], "min_count": 0}, "min_count must be at least 1, got 0"),
         ({"texts": ["a"], "max_size": 4}, "max_size must be above 4, got 4"),
-        ({"texts": [], "min_count": 1}, "texts hold no token that is seen 1 times"),
-        ({"texts": ["a b"], "min_count": 2}, "texts hold no token that is seen 2 times"),
+        ({"texts": [], "min_count": 1}, "texts contain no token with a count of at least min_count=1"),
+        ({"texts": ["a b"], "min_count": 2}, "texts contain no token with a count of at least min_count=2"),
         ({"texts": [b"a"]}, "text must be a string, got bytes"),
-        ({"texts": ["a"], "unit": "sentencepiece"}, "unit 'sentencepiece' needs max_size, and min_count 1"),
+        (
+            {"texts": ["a"], "unit": "sentencepiece"},
+            "unit 'sentencepiece' needs max_size and min_count=1, got max_size=None and min_count=1",
+        ),
     ],
 )
 def test_impossible_vocabularies_are_refused(given: dict, words: str) -> None:
@@ -165,15 +168,15 @@ def test_a_vocabulary_survives_json(unit: str) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"more": 1}, "a vocabulary has exactly the entries unit, lower, tokens, model"),
+        ({"more": 1}, "a vocabulary must have exactly the entries unit, lower, tokens, model, got"),
         ({"lower": 1}, "lower of a vocabulary must be bool, got int"),
         ({"tokens": "ab"}, "tokens of a vocabulary must be list, got str"),
-        ({"tokens": ["a", 1]}, "tokens of a vocabulary must be texts"),
-        ({"tokens": ["a", "b", "a"]}, "tokens holds 'a' twice"),
+        ({"tokens": ["a", 1]}, "tokens of a vocabulary must be strings"),
+        ({"tokens": ["a", "b", "a"]}, "tokens must be distinct, got 'a' more than once"),
         ({"unit": "x"}, "unit must be one of"),
         ({"model": "?"}, "model of a vocabulary is not base64"),
-        ({"model": "AAAA"}, "model must be given for unit 'sentencepiece' and for no other"),
-        ({"unit": "sentencepiece"}, "model must be given for unit 'sentencepiece' and for no other"),
+        ({"model": "AAAA"}, "model must be given if and only if unit is 'sentencepiece'"),
+        ({"unit": "sentencepiece"}, "model must be given if and only if unit is 'sentencepiece'"),
     ],
 )
 def test_plain_values_that_are_no_vocabulary(change: dict, words: str) -> None:
@@ -205,7 +208,7 @@ def test_separators_point_at_no_token_and_a_word_at_all_its_sources() -> None:
     by_words = token_alignment(WORDS, WORDS, "3 mai 2021", "2021-05-03", row)
     assert WORDS.split("2021-05-03") == ["2021-05-03"]
     assert by_words == ((0, 1, 2),)
-    with pytest.raises(ValueError, match="alignment has 1 positions, target_text has 2 characters"):
+    with pytest.raises(ValueError, match="alignment must have one position per character of target_text, got 1 for 2"):
         token_alignment(letters, letters, "a", "ab", (0,))
 
 
@@ -238,9 +241,9 @@ def test_pieces_know_no_special_text(pieces: Vocabulary) -> None:
     for literal in ("<pad>", "<unk>", "<s>", "</s>"):
         assert not {PAD, BOS, EOS} & set(pieces.encode(literal))
     assert UNK in pieces.encode("数")
-    with pytest.raises(ValueError, match="surrogate pair"):
+    with pytest.raises(ValueError, match="unpaired surrogate"):
         pieces.encode("\ud800")
-    with pytest.raises(ValueError, match="positions are known for units"):
+    with pytest.raises(ValueError, match="positions are available for units"):
         pieces.positions("one")
 
 
@@ -249,6 +252,6 @@ def test_pieces_survive_json_and_a_broken_model_is_refused(pieces: Vocabulary) -
     back = Vocabulary.from_dict(plain)
     assert back == pieces
     assert back.encode("three hundred") == pieces.encode("three hundred")
-    with pytest.raises(ValueError, match="not a model of sentencepiece"):
+    with pytest.raises(ValueError, match="not a valid sentencepiece model"):
         Vocabulary.from_dict({**plain, "model": "AAAA"}).encode("one")
     assert Vocabulary.learn(number_words(2000).source, "sentencepiece", max_size=60) == pieces

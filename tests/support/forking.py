@@ -55,10 +55,10 @@ def answer(case: str) -> list[float]:
 
     x, y = X[: ROWS.get(case, 3000)], Y[: ROWS.get(case, 3000)]
     if case == "AttentionRegressor":
-        import regard.nn.left_out
+        import regard.nn.loo_training
 
         # An epoch of one pass over the rows.
-        regard.nn.left_out.STEPS = 1
+        regard.nn.loo_training.STEPS_PER_EPOCH = 1
     if case in MODELS:
         y = (y > 1.0).astype(int) if case.endswith("Classifier") else y
         return getattr(regard, case)(**MODELS[case]).fit(x, y).predict(x)[:20].tolist()

@@ -140,7 +140,7 @@ class AttentionRegressor(SmoothingRegressor):
         return vars(self)["score"] == "gaussian" and self.embed is None
 
     def _learn(self, key: Array, value: Array, weight: Array | None, groups: Any, classes: int | None) -> None:  # noqa: ARG002
-        nn = torch_part("left_out")
+        nn = torch_part("loo_training")
         table = distinct(key, value, weight, groups)
         left_out = LeaveOneOutKeys.of(table)
         mean, scale = _mean_and_scale(table, left_out.counts)
@@ -230,7 +230,7 @@ class AttentionRegressor(SmoothingRegressor):
         return np.sort(order[count:]), np.sort(order[:count])
 
     def _settings(self, nn: Any, rows: int, seed: int) -> Any:
-        return nn.Settings(
+        return nn.LearningSettings(
             vars(self)["score"],
             self.embed,
             int(self.hidden_size),
@@ -264,14 +264,14 @@ class AttentionRegressor(SmoothingRegressor):
         if embed is not None:
             if not isinstance(embed, recipes.nn.Module):
                 raise TypeError(f"embed must be a torch module, got {embed!r}")
-            self.embed = recipes.weighed(deepcopy(embed).cpu(), learned)
+            self.embed = recipes.with_parameters(deepcopy(embed).cpu(), learned)
         elif isinstance(self.embed, dict):
             raise ValueError(
                 f"embed was a {str(self.embed.get('class'))[:100]}, which a file cannot hold; "
                 "make one in the same way and pass it: regard.load(path, embed=…)"
             )
         else:
-            self.embed = recipes.weighed(recipes.made(self.embed), learned)
+            self.embed = recipes.with_parameters(recipes.made(self.embed), learned)
 
 
 def _mean_and_scale(table: Distinct, counts: Array) -> tuple[Array, Array]:
@@ -285,4 +285,6 @@ def _rows(nn: Any, inputs: Array, columns: Array, left_out: LeaveOneOutKeys, par
     """Some of the rows, as ``learn`` takes them."""
     counts, label, key, key_label, weight = left_out.among(part)
     log_weight = None if weight is None else np.log(weight)
-    return nn.Rows(inputs[part], columns[part], counts / left_out.counts.mean(), label, key, key_label, log_weight)
+    return nn.LabelledRows(
+        inputs[part], columns[part], counts / left_out.counts.mean(), label, key, key_label, log_weight
+    )

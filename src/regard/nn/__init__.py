@@ -1,4 +1,4 @@
-"""Attention as torch modules: the only place where trainable parameters exist.
+"""Attention as torch modules with trainable parameters.
 
 Batch first, ``forward(queries, keys, values, valid_lens=None, *, attn_mask=None, need_weights=False)``; in masks,
 True = may attend. Needs numpy and torch only.
@@ -12,14 +12,13 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 from regard.nn.additive import AdditiveScore, ConcatenatedScore
-from regard.nn.baselines import LearnedBaseline, LeaveOneOut, MovingAverage
+from regard.nn.attention_pooling import Attended, AttentionPooling
 from regard.nn.book import AdditiveAttention, AdditiveAttentionReg, DotProductAttention, NWKernelRegression
-from regard.nn.hard import HardAttention
-from regard.nn.heads import MultiHead, multi_head
-from regard.nn.looks import Look
+from regard.nn.hard_attention import HardAttention, Look
 from regard.nn.masks import from_key_padding_mask
-from regard.nn.pooling import Attended, AttentionPooling
-from regard.nn.scores import BilinearScore, DotProductScore, GaussianScore
+from regard.nn.multi_heads import MultiHead, multi_head
+from regard.nn.reinforce_baselines import LearnedBaseline, LeaveOneOut, MovingAverage
+from regard.nn.score_layers import BilinearScore, DotProductScore, GaussianScore
 from regard.nn.softmaxes import entmax15, masked_softmax, softmax, sparsemax
 
 __all__ = [

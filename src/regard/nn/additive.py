@@ -1,4 +1,4 @@
-"""Additive scores: one hidden layer over a query and a key, written in its two equal forms."""
+"""Additive scores: one hidden layer over a query and a key, in two equivalent forms."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch.nn import functional as F
 
 from regard.core import scores
 from regard.nn.precision import widened
-from regard.nn.scores import Score, at_least_one, fits
+from regard.nn.score_layers import ScoreLayer, at_least_one, fits
 
 
 def projected(layer: nn.Linear, rows: Tensor) -> Tensor:
-    """The rows through a layer without bias, in float32 at least."""
+    """The rows after a linear layer without bias, in float32 at least."""
     if isinstance(layer, nn.LazyLinear):
-        layer(rows.to(layer.weight.dtype))  # takes its width from the first rows it sees, and is lazy no more
+        layer(rows.to(layer.weight.dtype))  # the first call determines its input size
     rows, weight = widened(rows, layer.weight)
     return F.linear(rows, weight)
 
@@ -27,8 +27,8 @@ def additive(queries: Tensor, keys: Tensor, w_v: nn.Linear) -> Tensor:
     return projected(w_v, hidden).squeeze(-1)
 
 
-class HiddenScore(Score):
-    """A hidden layer over a query and a key, of which ``_project`` makes the first half and ``w_v`` is the second."""
+class HiddenScore(ScoreLayer):
+    """Base of scores with a hidden layer; subclasses create its input projection in ``_project``."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class HiddenScore(Score):
 
 
 class AdditiveScore(HiddenScore):
-    """w_vᵀ tanh(W_q q + W_k k), without bias: queries and keys may have different sizes.
+    """w_vᵀ tanh(W_q q + W_k k), without bias; queries and keys may have different sizes.
 
     Parameters
     ----------
@@ -74,19 +74,19 @@ class AdditiveScore(HiddenScore):
     def keep(self, keys: Tensor) -> Tensor:
         return projected(self.W_k, keys)
 
-    def between(self, queries: Tensor, kept: Tensor) -> Tensor:
-        return additive(projected(self.W_q, queries), kept, self.w_v)
+    def between(self, queries: Tensor, prepared: Tensor) -> Tensor:
+        return additive(projected(self.W_q, queries), prepared, self.w_v)
 
-    def for_programs(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, scores.Score]:
+    def as_plain(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, scores.Score]:
         queries, keys, W_q, W_k, w_v = widened(queries, keys, self.W_q.weight, self.W_k.weight, self.w_v.weight)
         return queries, keys, scores.Additive(W_q, W_k, w_v[0])
 
 
 class ConcatenatedScore(HiddenScore):
-    """w_vᵀ tanh(W [q; k]): the same score as the books draw it, one hidden layer over query and key side by side.
+    """w_vᵀ tanh(W [q; k]): the additive score as textbooks write it, one hidden layer over the concatenated pair.
 
-    W [q; k] = W_q q + W_k k with W = [W_q, W_k], so ``as_additive()`` is equal and cheaper: it projects each query and
-    each key once instead of every pair.
+    W [q; k] = W_q q + W_k k with W = [W_q, W_k], so ``as_additive()`` gives the same scores at less cost: it projects
+    each query and each key once instead of every pair.
 
     Parameters
     ----------
@@ -102,15 +102,15 @@ class ConcatenatedScore(HiddenScore):
     def _project(self, hidden_size: int, **options: Any) -> None:
         self.W = nn.Linear(self.query_size + self.key_size, hidden_size, bias=False, **options)
 
-    def between(self, queries: Tensor, kept: Tensor) -> Tensor:
-        queries, keys = widened(queries, kept)
+    def between(self, queries: Tensor, prepared: Tensor) -> Tensor:
+        queries, keys = widened(queries, prepared)
         batch = torch.broadcast_shapes(queries.shape[:-2], keys.shape[:-2])  # type: ignore[no-untyped-call]
         pairs = (*batch, queries.shape[-2], keys.shape[-2], -1)
         both = torch.cat([queries.unsqueeze(-2).expand(pairs), keys.unsqueeze(-3).expand(pairs)], dim=-1)
         return projected(self.w_v, torch.tanh(projected(self.W, both))).squeeze(-1)
 
     def as_additive(self) -> AdditiveScore:
-        """The equal ``AdditiveScore``, with parameters of its own."""
+        """The equivalent ``AdditiveScore``, with its own copy of the parameters."""
         weight = self.W.weight
         score = AdditiveScore(
             self.query_size, self.key_size, self.W.out_features, device=weight.device, dtype=weight.dtype

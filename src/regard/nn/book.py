@@ -1,8 +1,9 @@
-"""The book's names, and the notes': the attention classes of Dive into Deep Learning, signatures of editions 0.17 and
-1.0, and the notes' additive regression over a training set.
+"""The attention classes of Dive into Deep Learning, with the signatures of editions 0.17 and 1.0, and the additive
+regression of the notes.
 
-Parameters are named as there, so saved weights load. What differs: masked keys get exactly nothing, a length of 0 gives
-zeros instead of a plain mean, inputs are not written to, and ``attention_weights`` is detached.
+Parameters have the same names as there, so saved weights load. What differs: the weight of a masked key is exactly 0, a
+length of 0 gives zeros instead of the mean of all values, inputs are not written to, and ``attention_weights`` is
+detached.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from regard.nn.additive import additive, projected
-from regard.nn.inputs import prepared
-from regard.nn.pooling import Remembered
-from regard.nn.scores import dot_product, gaussian
+from regard.nn.attention_pooling import RecordedAttention
+from regard.nn.layer_inputs import prepared
+from regard.nn.score_layers import dot_product, gaussian
 from regard.tensors.inputs import Lengths
 
 
-class NWKernelRegression(Remembered):
+class NWKernelRegression(RecordedAttention):
     """Nadaraya–Watson regression with one learned w: Σ_k softmax_k(−½((q − x_k)·w)²) y_k.
 
     *Empty rows*: zeros. *Cost*: O(n·m).
@@ -35,7 +36,7 @@ class NWKernelRegression(Remembered):
         self.w = nn.Parameter(torch.rand(1))
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """queries (n,), keys (n, m) and values (n, m): each query has its own; returns (n,).
+        """queries (n,), keys (n, m) and values (n, m), a row of keys and values per query; returns (n,).
 
         For leave-one-out each row of keys holds the m = n − 1 other training inputs.
         """
@@ -49,7 +50,7 @@ class NWKernelRegression(Remembered):
         return output.flatten()
 
 
-class DotProductAttention(Remembered):
+class DotProductAttention(RecordedAttention):
     """Scaled dot-product attention; in both editions ``DotProductAttention(dropout)``.
 
     *Empty rows*: zeros. *Cost*: O(Q·K·(d + P)).
@@ -69,9 +70,9 @@ class DotProductAttention(Remembered):
         return self._attended(dot_product, inputs, self.dropout)
 
 
-class AdditiveAttention(Remembered):
+class AdditiveAttention(RecordedAttention):
     """Additive attention: ``AdditiveAttention(key_size, query_size, num_hiddens, dropout)`` as in edition 0.17, or
-    ``AdditiveAttention(num_hiddens, dropout)`` as in 1.0, which takes the sizes from the first batch it sees.
+    ``AdditiveAttention(num_hiddens, dropout)`` as in 1.0, which takes the sizes from the first batch.
 
     *Empty rows*: zeros. *Cost*: O(Q·K·num_hiddens) time and memory.
 
@@ -102,12 +103,12 @@ class AdditiveAttention(Remembered):
         return additive(projected(self.W_q, queries), projected(self.W_k, keys), self.w_v)
 
 
-class AdditiveAttentionReg(Remembered):
+class AdditiveAttentionReg(RecordedAttention):
     """Kernel regression with a learned score: Σ_k softmax_k(vᵀ tanh(W_q q + W_k x_k)) y_k.
 
     Parameters
     ----------
-    input_size : features of an input; queries and keys are inputs both.
+    input_size : features of a query and of a key.
     hidden_size : units of the hidden layer.
 
     *Empty rows*: zeros. *Cost*: O(Q·K·hidden_size) time and memory.
@@ -127,7 +128,7 @@ class AdditiveAttentionReg(Remembered):
         """Predict: queries (Q, input_size), keys (K, input_size) and values (K, P) of the training set; returns (Q, P).
 
         attn_mask : (Q, K), True = may attend. In training on the set itself, ``~torch.eye(K, dtype=torch.bool)``
-            keeps every row from looking at its own answer.
+            keeps every row from attending to itself.
         """
         inputs = prepared(queries, keys, values, attn_mask=attn_mask)
         return self._attended(self._score, inputs, nn.Identity())
@@ -144,7 +145,7 @@ _EDITIONS = (_named("key_size", "query_size", "num_hiddens", "dropout"), _named(
 
 
 def _signature_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
-    """The edition whose signature these arguments fit."""
+    """The signature that these arguments fit."""
     for signature in _EDITIONS:
         try:
             signature.bind(*args, **kwargs)

@@ -1,7 +1,7 @@
-"""Masks: who may attend to whom, read once into one of three forms.
+"""Masks: which query may attend to which key, in one of three forms.
 
-None (everybody may), boolean (True = may attend, as in ``F.scaled_dot_product_attention``), or floats that are added to
-the scores, with −inf for "may not". Lengths and masks given together must both allow a pair.
+None (all pairs), boolean (True = may attend, as in ``F.scaled_dot_product_attention``), or floats that are added to
+the scores, with −inf for "may not attend". Lengths and masks given together must both allow a pair.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ def combined(
 
     Raises TypeError or ValueError naming the argument, what was given and what is accepted.
     """
-    look = not torch.compiler.is_compiling()
+    check_values = not torch.compiler.is_compiling()
     if attn_mask is not None:
         if not isinstance(attn_mask, Tensor):
             raise TypeError(f"attn_mask must be a tensor, got {type(attn_mask).__name__}")
-        attn_mask = mask_of(LAYER, LAYER.mask, attn_mask, shape, look)
+        attn_mask = mask_of(LAYER, LAYER.mask, attn_mask, shape, check_values)
     if valid_lens is None:
         return attn_mask
-    ends = lengths_of(valid_lens, shape, device, look).unsqueeze(-1)
+    ends = lengths_of(valid_lens, shape, device, check_values).unsqueeze(-1)
     return joined(torch.arange(shape[-1], device=device) < ends, attn_mask)
 
 
@@ -45,12 +45,12 @@ def allowed(mask: Tensor) -> Tensor:
 
 
 def masked_scores(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """The scores with the mask in them: −inf where a pair may not attend, whatever stood there."""
+    """The scores with the mask applied: −inf at pairs that may not attend, whatever their score was, also NaN."""
     if mask is None:
         return scores
     if mask.dtype == torch.bool:
         return scores.masked_fill(~mask, -torch.inf)
-    # A low number is not a "may not": the sum stops at the lowest number instead of falling to −inf.
+    # A large negative number does not forbid a pair: the sum is clamped to the lowest finite number, not −inf.
     total = (scores + mask.to(scores.dtype)).clamp(min=torch.finfo(scores.dtype).min)
     return torch.where(allowed(mask) & (scores != -torch.inf), total, -torch.inf)
 
@@ -58,7 +58,7 @@ def masked_scores(scores: Tensor, mask: Tensor | None) -> Tensor:
 def from_key_padding_mask(key_padding_mask: Tensor) -> Tensor:
     """``attn_mask`` (B, 1, K) from the ``key_padding_mask`` (B, K) of ``nn.MultiheadAttention``, where True = ignore.
 
-    Booleans are inverted; floats are added to the scores there as here and stay as they are. A boolean ``attn_mask``
+    Booleans are inverted; floats, which both conventions add to the scores, are unchanged. A boolean ``attn_mask``
     of ``nn.MultiheadAttention`` is inverted too: pass ``~attn_mask``.
 
     >>> from_key_padding_mask(torch.tensor([[False, False, True]]))  # the third key is padding
@@ -70,5 +70,5 @@ def from_key_padding_mask(key_padding_mask: Tensor) -> Tensor:
         raise TypeError(
             f"key_padding_mask must be boolean (True = ignore) or additive floats, got dtype {key_padding_mask.dtype}"
         )
-    kept = ~key_padding_mask if key_padding_mask.dtype == torch.bool else key_padding_mask
-    return kept.unsqueeze(-2)
+    mask = ~key_padding_mask if key_padding_mask.dtype == torch.bool else key_padding_mask
+    return mask.unsqueeze(-2)

@@ -1,6 +1,6 @@
-"""What a regressor by attention learns: an embedding, and a score between embedded rows.
+"""The network of ``AttentionRegressor``: an embedding of rows, and a score between embedded rows.
 
-``network`` makes both and says where learning starts; ``embedding`` makes the first again from learned arrays.
+``network`` creates both, initialised; ``embedding`` rebuilds the first from learned arrays.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from torch import Tensor, nn
 
 from regard.core.arrays import Array
 from regard.nn.additive import AdditiveScore
-from regard.nn.recipes import weighed
-from regard.nn.scores import BilinearScore
+from regard.nn.recipes import with_parameters
+from regard.nn.score_layers import BilinearScore
 
 # Rows embedded at once after learning.
-_ROWS = 1 << 16
+_ROWS_PER_BLOCK = 1 << 16
 
 
 class LogGaussian(nn.Module):
-    """−½‖w∘(q − k)‖² with w = exp(log_w), by products instead of differences: O(Q·K) memory whatever d.
+    """−½‖w∘(q − k)‖² with w = exp(log_w), by products instead of differences: O(Q·K) memory for every d.
 
-    What all keys of a query have in common is left out, which no softmax notices. In units of the bandwidth, keys ten
-    thousand apart are the limit of float32 here: this is for learning, and ``regard.scores.Gaussian`` for answers.
+    The term −½‖w∘q‖², common to all keys of a query, is left out, which does not change the softmax. In float32 this is
+    accurate for keys up to ten thousand bandwidths apart: enough for learning, while predictions use
+    ``regard.scores.Gaussian``.
     """
 
     def __init__(self, w: Tensor) -> None:
@@ -43,11 +44,11 @@ class LogGaussian(nn.Module):
         return with_one @ with_size.transpose(-2, -1)  # q·k − ½‖k‖²
 
 
-class Beside(nn.Module):
-    """The features themselves, and beside them what a network with two hidden layers makes of them.
+class FeaturesAndMlp(nn.Module):
+    """The features, concatenated with the output of a network with two hidden layers.
 
-    (n, features) → (n, features + embed_size). The features stay because a place that must be known to the street
-    is no smooth function of anything; the network adds what is alike elsewhere.
+    (n, features) → (n, features + embed_size). The features themselves keep distances in, say, geographic position
+    exact; the network adds similarities that they do not express.
     """
 
     def __init__(self, features: int, hidden_size: int, embed_size: int) -> None:
@@ -65,21 +66,21 @@ class Beside(nn.Module):
 
 
 def network(score: str, embed: Any, inputs: Tensor, hidden_size: int, embed_size: int) -> nn.ModuleDict:
-    """Modules "embed" and "score" for inputs (n, d), in float32, at the start of learning.
+    """Modules "embed" and "score" for inputs (n, d), in float32, initialised.
 
-    A Gaussian starts with Scott's bandwidth of the embedded rows, a dot product as q·k/√r. A module given as ``embed``
-    is copied and starts as it is.
+    A Gaussian starts at Scott's bandwidth of the embedded rows, a dot product at q·k/√r. A module given as ``embed``
+    is copied with its parameters.
     """
     if embed is None:
         first: nn.Module = nn.Identity()
     elif embed == "mlp":
-        first = Beside(inputs.shape[1], hidden_size, embed_size)
+        first = FeaturesAndMlp(inputs.shape[1], hidden_size, embed_size)
     else:
         first = deepcopy(embed)
     first = first.float().to(inputs.device)
     with torch.no_grad():
-        place = _placed(first, inputs)  # (n, r)
-    r = place.shape[1]
+        start = _embed(first, inputs)  # (n, r)
+    r = start.shape[1]
     if score == "additive":
         second: nn.Module = AdditiveScore(r, r, hidden_size)
     elif score == "dot":
@@ -87,37 +88,37 @@ def network(score: str, embed: Any, inputs: Tensor, hidden_size: int, embed_size
         with torch.no_grad():
             second.W.copy_(torch.eye(r) / sqrt(r))
     else:
-        # One w for all, so that what starts small stays in the background until it has learned something.
-        spread = float(place.var(0, unbiased=False).mean().sqrt()) or 1.0
-        second = LogGaussian(torch.full((r,), len(place) ** (1.0 / (r + 4)) / spread))
+        # One w for all coordinates, so that those with a small initial variance have little influence at first.
+        scale = float(start.var(0, unbiased=False).mean().sqrt()) or 1.0
+        second = LogGaussian(torch.full((r,), len(start) ** (1.0 / (r + 4)) / scale))
     return nn.ModuleDict({"embed": first, "score": second.to(inputs.device)})
 
 
 def embedding(embed: Any, learned: Mapping[str, Array]) -> nn.Module:
-    """The learned embedding in float64, from its arrays; ``embed`` as ``network`` was given it."""
+    """The learned embedding in float64, from its arrays; ``embed`` is the argument of ``network``."""
     if embed == "mlp":
         hidden_size, features = learned["net.0.weight"].shape
         with torch.device("meta"):
-            module: nn.Module = Beside(features, hidden_size, len(learned["net.4.weight"]))
+            module: nn.Module = FeaturesAndMlp(features, hidden_size, len(learned["net.4.weight"]))
     else:
         module = deepcopy(embed).cpu()
-    return weighed(module, learned).double().eval()
+    return with_parameters(module, learned).double().eval()
 
 
 def embedded(module: nn.Module, rows: Array) -> Array:
-    """Where an embedding puts rows (n, d): (n, r) in float64. *Cost*: that of the module, some 65,000 rows at once."""
+    """Embedded rows (n, r) of rows (n, d), in float64. *Cost*: that of the module, 65,536 rows at a time."""
     module.eval()
     with torch.no_grad():
-        parts = [_placed(module, part) for part in torch.split(torch.tensor(rows, dtype=torch.float64), _ROWS)]
-    place = torch.cat(parts).numpy()
-    if not np.isfinite(place).all():
-        raise ValueError("embed must give finite numbers, got NaN or infinity")
-    return np.asarray(place)
+        parts = [_embed(module, part) for part in torch.split(torch.tensor(rows, dtype=torch.float64), _ROWS_PER_BLOCK)]
+    result = torch.cat(parts).numpy()
+    if not np.isfinite(result).all():
+        raise ValueError("embed must return finite numbers, got NaN or infinity")
+    return np.asarray(result)
 
 
-def _placed(module: nn.Module, rows: Tensor) -> Tensor:
-    place = module(rows)
-    if not isinstance(place, Tensor) or not place.is_floating_point() or place.shape[:-1] != rows.shape[:1]:
-        told = f"{place.dtype} {tuple(place.shape)}" if isinstance(place, Tensor) else type(place).__name__
-        raise ValueError(f"embed must turn rows (n, {rows.shape[1]}) into floats (n, r), got {told} for n={len(rows)}")
-    return place
+def _embed(module: nn.Module, rows: Tensor) -> Tensor:
+    result = module(rows)
+    if not isinstance(result, Tensor) or not result.is_floating_point() or result.shape[:-1] != rows.shape[:1]:
+        got = f"{result.dtype} {tuple(result.shape)}" if isinstance(result, Tensor) else type(result).__name__
+        raise ValueError(f"embed must map rows (n, {rows.shape[1]}) to floats (n, r), got {got} for n={len(rows)}")
+    return result

@@ -1,7 +1,7 @@
-"""Precision: scores, weights and averages are computed in float32 at least, whatever comes in and goes out.
+"""Precision: scores, weights and averages are computed in float32 at least, whatever the dtype of inputs and output.
 
-A half-precision number ends at 65504, and ordinary scores do not: they are formed from widened inputs, out of reach of
-autocast, and only the finished average goes back to the dtype of the queries.
+float16 overflows at 65504, which ordinary scores can exceed. They are computed from widened inputs with autocast
+disabled, and only the final average is converted back to the dtype of the queries.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def widened(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[object]:
-    """A context in which autocast narrows nothing."""
+    """A context with autocast disabled."""
     if not torch.amp.is_autocast_available(device.type):
         return nullcontext()
     return torch.autocast(device.type, enabled=False)

@@ -1,7 +1,7 @@
-"""Modules as plain data: how to make a stack of well-known layers again, and the arrays to put into it.
+"""Modules as plain data: a recipe to rebuild a stack of well-known layers, and the arrays of its parameters.
 
-Nothing is imported or called by a name from a recipe except the layers of one table, and no memory is taken for
-sizes that it claims: modules are made without storage and are given arrays that are there.
+A recipe can only name the layers of one table, and the sizes in it allocate no memory: modules are created without
+storage and then assigned arrays that exist.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BIASED = ("Linear", "LayerNorm")
 
 
 def recipe(module: nn.Module) -> list[Any] | None:
-    """How to make a module again, as plain data, or None where it is no ``Sequential`` or layer of the table.
+    """A module as plain data, or None unless it is a layer of the table or a ``Sequential`` of such layers.
 
     >>> recipe(nn.Sequential(nn.Linear(2, 3), nn.Tanh()))
     ['Sequential', [['Linear', {'in_features': 2, 'out_features': 3, 'bias': True}], ['Tanh', {}]]]
@@ -53,7 +53,7 @@ def recipe(module: nn.Module) -> list[Any] | None:
 
 
 def made(described: Any) -> nn.Module:
-    """A module from its recipe, without storage for its arrays. Raises ValueError for what is no recipe."""
+    """A module from its recipe, without storage for its arrays. Raises ValueError if the recipe is invalid."""
     try:
         name, content = described
         if name == "Sequential":
@@ -63,15 +63,15 @@ def made(described: Any) -> nn.Module:
         with torch.device("meta"):
             layer: nn.Module = getattr(nn, name)(**content)
     except (TypeError, ValueError, RuntimeError):
-        raise ValueError(f"{str(described)[:60]} is no recipe of a module") from None
+        raise ValueError(f"{str(described)[:60]} is not a valid recipe of a module") from None
     return layer
 
 
-def weighed(module: nn.Module, arrays: Mapping[str, NDArray[Any]]) -> nn.Module:
-    """The module with these arrays as its parameters and buffers; every one must be there and fit."""
+def with_parameters(module: nn.Module, arrays: Mapping[str, NDArray[Any]]) -> nn.Module:
+    """The module with these arrays as its parameters and buffers; names and shapes must match exactly."""
     tensors = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
     try:
         module.load_state_dict(tensors, strict=True, assign=True)
     except RuntimeError as reason:
-        raise ValueError(f"embed does not fit the arrays that were learned: {reason}") from None
+        raise ValueError(f"embed does not match the learned arrays: {reason}") from None
     return module

@@ -1,7 +1,7 @@
-"""From scores to weights: softmax, and two replacements that give most keys exactly nothing.
+"""From scores to weights: softmax, and two alternatives that give most keys a weight of exactly 0.
 
 Each takes scores (…, K) with −inf for "cannot attend" and returns weights (…, K), not negative and summing to 1 over
-the last axis. ``normalised`` puts a mask in front and looks after rows where nobody may attend.
+the last axis. ``normalised`` applies a mask first and handles empty rows.
 """
 
 from __future__ import annotations
@@ -19,48 +19,48 @@ Normalise = Callable[[Tensor], Tensor]
 
 
 def softmax(scores: Tensor) -> Tensor:
-    """weightₖ = exp(scoreₖ) / Σⱼ exp(scoreⱼ): everybody gets a share."""
+    """weightₖ = exp(scoreₖ) / Σⱼ exp(scoreⱼ): every weight is positive."""
     return torch.softmax(scores, dim=-1)
 
 
 def sparsemax(scores: Tensor) -> Tensor:
-    """weightₖ = max(scoreₖ − τ, 0), τ such that they sum to 1: the nearest point of the simplex to the scores.
+    """weightₖ = max(scoreₖ − τ, 0), τ such that they sum to 1: the Euclidean projection of the scores onto the simplex.
 
-    Differentiable twice wherever no score sits on the edge τ. *Cost*: a sort over the keys.
+    Twice differentiable except where a score equals τ. *Cost*: a sort over the keys.
 
     >>> sparsemax(torch.tensor([1.0, 0.5, -1.0])).tolist()
     [0.75, 0.25, 0.0]
     """
     if scores.shape[-1] == 0:
         return scores
-    z, nothing = _below_peak(scores)
+    z, zero = _below_peak(scores)
     support, size, inside = _support(z, lambda top, count: (top.cumsum(-1) - 1.0) / count)
     tau = (inside.sum(-1, keepdim=True) - 1.0) / size
-    return (torch.where(support, inside - tau, 0.0) + nothing).to(scores.dtype)
+    return (torch.where(support, inside - tau, 0.0) + zero).to(scores.dtype)
 
 
 def entmax15(scores: Tensor) -> Tensor:
-    """weightₖ = max(scoreₖ/2 − τ, 0)², τ such that they sum to 1: half-way between softmax and sparsemax.
+    """weightₖ = max(scoreₖ/2 − τ, 0)², τ such that they sum to 1: between softmax and sparsemax.
 
-    Differentiable twice wherever no score sits on the edge τ. *Cost*: a sort over the keys.
+    Twice differentiable except where a score equals τ. *Cost*: a sort over the keys.
 
     >>> entmax15(torch.tensor([2.0, 0.0, -4.0])).tolist()
     [1.0, 0.0, 0.0]
     """
     if scores.shape[-1] == 0:
         return scores
-    z, nothing = _below_peak(scores / 2.0)
+    z, zero = _below_peak(scores / 2.0)
 
     def taus(top: Tensor, count: Tensor) -> Tensor:
         mean = top.cumsum(-1) / count
-        spread = (top.square().cumsum(-1) / count - mean.square()).clamp(min=0.0)
-        return mean - (1.0 / count - spread).clamp(min=0.0).sqrt()
+        variance = (top.square().cumsum(-1) / count - mean.square()).clamp(min=0.0)
+        return mean - (1.0 / count - variance).clamp(min=0.0).sqrt()
 
     support, size, inside = _support(z, taus)
     mean = inside.sum(-1, keepdim=True) / size
-    spread = torch.where(support, inside - mean, 0.0).square().sum(-1, keepdim=True)
-    tau = mean - ((1.0 - spread) / size).sqrt()
-    return (torch.where(support, inside - tau, 0.0).square() + nothing).to(scores.dtype)
+    squares = torch.where(support, inside - mean, 0.0).square().sum(-1, keepdim=True)
+    tau = mean - ((1.0 - squares) / size).sqrt()
+    return (torch.where(support, inside - tau, 0.0).square() + zero).to(scores.dtype)
 
 
 def normalised(scores: Tensor, mask: Tensor | None, normalise: Normalise) -> Tensor:
@@ -68,20 +68,20 @@ def normalised(scores: Tensor, mask: Tensor | None, normalise: Normalise) -> Ten
     scores = masked_scores(scores, mask)
     if scores.shape[-1] == 0:
         return scores
-    nobody = scores.detach().amax(-1, keepdim=True) == -torch.inf
-    # Worth a look: two passes over all pairs are saved where everybody may attend to somebody.
-    if not torch.compiler.is_compiling() and not bool(nobody.any()):
+    empty = scores.detach().amax(-1, keepdim=True) == -torch.inf
+    # Without empty rows, which are rare, two passes over all pairs are saved.
+    if not torch.compiler.is_compiling() and not bool(empty.any()):
         return normalise(scores)
-    return normalise(scores.masked_fill(nobody, 0.0)).masked_fill(nobody, 0.0)
+    return normalise(scores.masked_fill(empty, 0.0)).masked_fill(empty, 0.0)
 
 
 def masked_softmax(scores: Tensor, valid_lens: Lengths | None = None, *, attn_mask: Tensor | None = None) -> Tensor:
-    """Softmax over the keys a query may attend to; the others weigh exactly 0.
+    """Softmax over the keys a query may attend to; the weight of all others is exactly 0.
 
     Parameters
     ----------
-    scores : (…, Q, K), commonly (B, Q, K). What stands at a masked pair does not matter, not even NaN.
-    valid_lens : integers (B,) or (B, Q); only the first so many keys may be attended to.
+    scores : (…, Q, K), commonly (B, Q, K). The score of a masked pair has no effect, even if it is NaN.
+    valid_lens : integers (B,) or (B, Q); only the first ``valid_lens`` keys may be attended to.
     attn_mask : broadcasts to the scores; boolean, True = may attend, or floats to add, −inf = may not.
 
     Returns
@@ -101,7 +101,7 @@ def masked_softmax(scores: Tensor, valid_lens: Lengths | None = None, *, attn_ma
 
 
 def _below_peak(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores relative to the largest, and zeros (…, 1) that are NaN where softmax would be."""
+    """Scores minus the largest, and zeros (…, 1) that are NaN in rows where softmax would be."""
     (wide,) = widened(scores)
     peak = wide.detach().amax(-1, keepdim=True)
     return wide - peak, peak - peak
@@ -110,9 +110,10 @@ def _below_peak(scores: Tensor) -> tuple[Tensor, Tensor]:
 def _support(z: Tensor, taus_of: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Keys (…, K) above the threshold, their number (…, 1), and z with 0 for all others.
 
-    ``taus_of`` gives the thresholds of the 1, 2, …, K largest; that of the largest support above its own τ counts.
+    ``taus_of`` returns the thresholds for supports of the 1, 2, …, K largest scores; the largest support all of whose
+    scores exceed its threshold is taken.
     """
-    # Both thresholds lie above −1, so what is below −2 may stay there.
+    # Both thresholds are above −1, so scores below −2 may be clamped.
     top = z.detach().clamp(min=-2.0).sort(-1, descending=True).values
     taus = taus_of(top, torch.arange(1, z.shape[-1] + 1, device=z.device, dtype=z.dtype))
     largest = (top > taus).sum(-1, keepdim=True)

@@ -1,16 +1,17 @@
-"""Sequence to sequence with attention: a decoder that looks back at the source at every step.
+"""Sequence to sequence with attention: a decoder that attends to the source at every step.
 
-    vocabulary   texts into ids and back: words, characters, or sentencepiece
-    encoder      a sentence into states, one per token
-    decoder      looks back at them at every step, and says one token
-    model        both, and the few numbers that shape them
-    speaking     whole sentences, greedily or by beam search
-    translator   texts in, texts out, and where each token was looked for
-    alignment    what those looks say: links, error rates, entropy, text
-    learning     from pairs of texts to a translator, in one call
-    trainer      walks any module down its loss; it knows nothing of translation
+    vocabulary     texts to token ids and back: words, characters, or sentencepiece
+    encoder        a sentence to states, one per token
+    decoder        attends to them at every step, and predicts one token
+    model          both, and the settings that define them
+    decoding       whole sentences, greedily or by beam search
+    translator     texts in, texts out, with the attention weights of every token
+    alignment      what those weights say: links, error rates, entropy, text
+    pair_training  from pairs of texts to a translator, in one call
+    trainer        gradient descent for any module, independent of translation
+    export         a model as a torch.export program
 
-One noun per file. Pairs of texts to learn from are in ``regard.data``.
+Pairs of texts to learn from are in ``regard.data``.
 """
 
 try:
@@ -23,14 +24,13 @@ except ModuleNotFoundError as missing:
 
 from regard.seq2seq.alignment import as_text, entropy, error_rate, links, pharaoh
 from regard.seq2seq.decoder import AttentionDecoder
+from regard.seq2seq.decoding import beam, greedy
 from regard.seq2seq.encoder import Encoder
 from regard.seq2seq.export import export_torchscript
-from regard.seq2seq.learning import Learned, Lesson, learn
 from regard.seq2seq.measures import quality
 from regard.seq2seq.model import Architecture, Seq2Seq
-from regard.seq2seq.speaking import beam, greedy
-from regard.seq2seq.trainer import Trainer
-from regard.seq2seq.training import Training
+from regard.seq2seq.pair_training import Learned, Lesson, learn
+from regard.seq2seq.trainer import Trainer, Training
 from regard.seq2seq.translator import Translation, Translator
 from regard.seq2seq.vocabulary import BOS, EOS, PAD, UNK, Vocabulary, token_alignment
 

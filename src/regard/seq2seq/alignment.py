@@ -1,52 +1,40 @@
-"""Alignments: where each step of a decoder looked, as links, as a number, and as text.
+"""Alignments: the attention weights of a decoder as links, as a number, and as text.
 
-    links        the source token each target token looked at most
+    links        the source token with the largest weight, for each target token
     error_rate   how far such links are from the gold ones
-    entropy      how widely each step looked
+    entropy      how widely the attention of each step is distributed
     as_text      one line per target token, for a terminal
-    pharaoh      "0-0 1-2", the form that other tools read
+    pharaoh      "0-0 1-2", the format that other tools read
 
-Arrays of weights in, so that any model's can be read; gold alignments are those of ``token_alignment``.
+The functions take arrays of weights, of any model; ``token_alignment`` gives gold alignments.
 """
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Collection, Sequence
-from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from regard.data.pairs import NOWHERE
+from regard.seq2seq.translator import Translation
 
-# A source token is named beside a target token if it holds this share of the attention, the three largest at most.
-SHOWN_SHARE, SHOWN_MOST = 0.1, 3
+# ``as_text`` shows the source tokens with at least this weight, but no more than this many.
+MIN_WEIGHT_SHOWN = 0.1
+MAX_SOURCES_SHOWN = 3
 
 
 # For each target token one source position, or several.
 Links = Sequence[int] | Sequence[Collection[int]] | NDArray[np.int64]
 
 
-class Aligned(Protocol):
-    """What ``as_text`` reads of a translation."""
-
-    @property
-    def tokens(self) -> Sequence[str]: ...
-
-    @property
-    def source_tokens(self) -> Sequence[str]: ...
-
-    @property
-    def weights(self) -> NDArray[Any]: ...
-
-
 def links(weights: ArrayLike) -> NDArray[np.int64]:
-    """The source position (T,) that each target token looked at most, the first of equals.
+    """The source position (T,) with the largest weight for each target token, the first one if tied.
 
     Parameters
     ----------
-    weights : (T, S), as a ``Translation`` has them.
+    weights : (T, S), the ``weights`` of a ``Translation``.
 
     *Empty rows*: -1. *Cost*: O(T·S).
 
@@ -60,35 +48,35 @@ def links(weights: ArrayLike) -> NDArray[np.int64]:
 
 
 def error_rate(found: Links, gold: Sequence[Collection[int]]) -> float:
-    """Alignment error rate: 0 where the links found are the gold ones, 1 where none is.
+    """Alignment error rate: 0 if the links found are the gold ones, 1 if none of them is.
 
     1 − 2·|found ∩ gold| / (|found| + |gold|), that of Och and Ney with every gold link sure
 
-    A target token without a gold link is not judged: a dash of a date comes from nowhere, and a decoder looks
-    somewhere all the same. The rate of many sentences is that of their rows one after another.
+    Target tokens without a gold link are left out: the dash of a date has no source, but a decoder always attends to
+    some token. For the rate of many sentences, concatenate their rows.
 
     Parameters
     ----------
     found : for each target token the source position, as ``links`` gives it, or several; -1 is none.
     gold : for each target token its source positions, as ``token_alignment`` gives them.
 
-    *Empty rows*: 0 where there is nothing to judge. *Cost*: O(links).
+    *Empty rows*: 0 if there are no gold links. *Cost*: O(links).
 
     >>> error_rate([0, 1, 1], [(0,), (2,), ()])
     0.5
     """
     if len(found) != len(gold):
-        raise ValueError(f"found has {len(found)} target tokens, gold has {len(gold)}")
+        raise ValueError(f"found and gold must have one entry per target token, got {len(found)} and {len(gold)}")
     right = total = 0
-    for there, true in zip(_sets(found), _sets(gold), strict=True):
+    for predicted, true in zip(_sets(found), _sets(gold), strict=True):
         if true:
-            right += len(there & true)
-            total += len(there) + len(true)
+            right += len(predicted & true)
+            total += len(predicted) + len(true)
     return 1.0 - 2.0 * right / total if total else 0.0
 
 
 def entropy(weights: ArrayLike) -> NDArray[np.float64]:
-    """How widely each step looked, in nats (…, T): 0 at one token, log S at all of them alike.
+    """The entropy of the weights of each step, in nats (…, T): 0 for one token, log S for S equal weights.
 
     −Σₛ weights[…, s] · log weights[…, s], where 0 · log 0 is 0
 
@@ -102,8 +90,8 @@ def entropy(weights: ArrayLike) -> NDArray[np.float64]:
     [0.693, 0.0]
     """
     table = _checked(weights)
-    told: NDArray[np.float64] = (table * np.log(np.where(table > 0.0, table, 1.0))).sum(-1)
-    return 0.0 - told  # −told would print a zero as −0.0
+    negative: NDArray[np.float64] = (table * np.log(np.where(table > 0.0, table, 1.0))).sum(-1)
+    return 0.0 - negative  # the negation of 0.0 would be −0.0
 
 
 def pharaoh(found: Links) -> str:
@@ -112,35 +100,37 @@ def pharaoh(found: Links) -> str:
     >>> pharaoh([0, 2, -1, (1, 3)])
     '0-0 2-1 1-3 3-3'
     """
-    return " ".join(f"{there}-{here}" for here, row in enumerate(_sets(found)) for there in sorted(row))
+    return " ".join(f"{source}-{target}" for target, row in enumerate(_sets(found)) for source in sorted(row))
 
 
-def as_text(translation: Aligned) -> str:
-    """One line per target token: what was said, and the source tokens it looked at, with their share in percent.
+def as_text(translation: Translation) -> str:
+    """One line per target token: the token, and the source tokens with the largest weights, in percent.
 
-    Columns are aligned on a terminal, where Chinese characters are two wide. A space is shown as ␣, and what cannot be
-    printed as its escape.
+    Columns are aligned on a terminal, where Chinese characters are two wide. A space is shown as ␣, and an
+    unprintable character as its escape sequence.
 
-    *Empty rows*: a step that looked nowhere stands alone. *Cost*: O(T·S).
+    *Empty rows*: the target token alone. *Cost*: O(T·S).
     """
     table = _checked(translation.weights, axes=2)
-    told, sources = ([shown(token) for token in tokens] for tokens in (translation.tokens, translation.source_tokens))
-    if table.shape != (len(told), len(sources)):
+    targets, sources = (
+        [shown(token) for token in tokens] for tokens in (translation.tokens, translation.source_tokens)
+    )
+    if table.shape != (len(targets), len(sources)):
         raise ValueError(
-            f"weights must have shape (target tokens, source tokens), {len(told)} and {len(sources)}, got {table.shape}"
+            f"weights must have shape (target tokens, source tokens), {(len(targets), len(sources))}, got {table.shape}"
         )
-    looked = [_most(row) for row in table]
-    left = max(map(columns, told), default=0)
-    right = max((columns(sources[s]) for row in looked for s, _ in row), default=0)
+    largest = [_largest(row) for row in table]
+    left = max(map(columns, targets), default=0)
+    right = max((columns(sources[s]) for row in largest for s, _ in row), default=0)
     lines = []
-    for token, row in zip(told, looked, strict=True):
+    for token, row in zip(targets, largest, strict=True):
         cells = "  ".join(f"{padded(sources[s], right)} {100 * weight:3.0f} %" for s, weight in row)
         lines.append(f"{padded(token, left)} ← {cells}".rstrip() if row else token)
     return "\n".join(lines)
 
 
 def shown(token: str) -> str:
-    """A token as people can see it.
+    """A token in printable characters.
 
     >>> shown(" "), shown("é"), shown("\\t")
     ('␣', 'é', '\\\\t')
@@ -149,7 +139,7 @@ def shown(token: str) -> str:
 
 
 def columns(text: str) -> int:
-    """How many columns of a terminal a text takes.
+    """The width of a text in columns of a terminal.
 
     >>> columns("mai"), columns("五月"), columns("e\u0301")
     (3, 4, 1)
@@ -161,15 +151,17 @@ def columns(text: str) -> int:
 
 
 def padded(text: str, width: int) -> str:
-    """The text with spaces up to so many columns."""
+    """The text padded with spaces to a width in columns."""
     return text + " " * (width - columns(text))
 
 
-def _most(row: NDArray[np.float64]) -> list[tuple[int, float]]:
-    """The source positions to name, the largest share first, and that one always."""
-    order = np.argsort(-row, kind="stable")[:SHOWN_MOST]
+def _largest(row: NDArray[np.float64]) -> list[tuple[int, float]]:
+    """The source positions to show with their weights, largest first; the first one is shown unless it is zero."""
+    order = np.argsort(-row, kind="stable")[:MAX_SOURCES_SHOWN]
     return [
-        (int(s), float(row[s])) for rank, s in enumerate(order) if row[s] >= SHOWN_SHARE or (rank == 0 and row[s] > 0.0)
+        (int(s), float(row[s]))
+        for rank, s in enumerate(order)
+        if row[s] >= MIN_WEIGHT_SHOWN or (rank == 0 and row[s] > 0.0)
     ]
 
 
@@ -182,7 +174,7 @@ def _checked(weights: ArrayLike, axes: int | None = None) -> NDArray[np.float64]
     table = np.asarray(weights, np.float64)
     if table.ndim == 0 or (axes is not None and table.ndim != axes):
         raise ValueError(f"weights must have shape (target tokens, source tokens), got {table.shape}")
-    # Written so that NaN is refused too.
+    # Written so that NaN fails the test, too.
     if table.size and not (table.min() >= 0.0 and table.max() < np.inf):
-        raise ValueError(f"weights must be at least 0 and finite, got {table.min()} to {table.max()}")
+        raise ValueError(f"weights must be finite and at least 0, got values from {table.min()} to {table.max()}")
     return table

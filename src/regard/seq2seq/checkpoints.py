@@ -1,4 +1,4 @@
-"""Checkpoints: where a training stands, in one sealed file that is replaced whole or not at all."""
+"""Checkpoints: the state of a training in one checksummed file, replaced atomically."""
 
 from __future__ import annotations
 
@@ -26,33 +26,30 @@ _KIND = FileKind(
 class Checkpoint(NamedTuple):
     """Everything that the rest of a training depends on."""
 
-    settings: dict[str, Any]  # what it was started with, as plain data
+    settings: dict[str, Any]  # the training was started with, as plain data
     standing: dict[str, Any]  # counters and losses so far, as plain data
-    tensors: dict[str, dict[str, Tensor]]  # of the model, of its best, of the optimiser, of the random numbers
+    tensors: dict[str, dict[str, Tensor]]  # groups: model, best weights, optimiser, random state
 
 
 def save(path: PathLike, checkpoint: Checkpoint) -> None:
-    """Write it, whole or not at all, over what was there."""
+    """Write the checkpoint atomically, replacing an existing one."""
     arrays: dict[str, Array] = {}
     for group, tensors in checkpoint.tensors.items():
         for name, tensor in tensors.items():
             arrays[f"{group}/{name}.npy"] = np.ascontiguousarray(tensor.detach().cpu().numpy())
-    description = {
-        "settings": checkpoint.settings,
-        "standing": checkpoint.standing,
-    }
+    description = {"settings": checkpoint.settings, "standing": checkpoint.standing}
     write_sealed(path, _KIND, description, arrays, force=True)
 
 
 def load(path: PathLike, settings: Mapping[str, Any]) -> Checkpoint:
-    """The checkpoint of a training that was started with these settings. Raises CheckpointError for any other."""
+    """The checkpoint of a training with these settings. Raises CheckpointError if its settings differ."""
     description, arrays, _ = read_sealed(path, _KIND)
     saved = description["settings"]
     for name in dict.fromkeys((*settings, *saved)):
         if saved.get(name) != settings.get(name):
             raise CheckpointError(
-                f"{path}: belongs to a training with {name} = {saved.get(name)!r}, and now {name} is "
-                f"{settings.get(name)!r}; resume with the same settings, or start anew"
+                f"{path}: was written by a training with {name} = {saved.get(name)!r}, but {name} is now "
+                f"{settings.get(name)!r}; resume with the same settings, or start a new training"
             )
     tensors: dict[str, dict[str, Tensor]] = {}
     for name, array in arrays.items():

@@ -1,4 +1,4 @@
-"""The encoder: a sentence in, one state per token out. Padding is never read."""
+"""The encoder: a sentence in, one state per token out. Padding has no effect."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from regard.seq2seq.recurrence import network, recurred
+from regard.seq2seq.recurrence import network, run_gru
 
 
 class Encoded(NamedTuple):
-    """A batch of sentences after reading."""
+    """A batch of encoded sentences."""
 
-    states: Tensor  # (B, S, memory_size)  one per token, zeros behind the end
-    lengths: Tensor  # (B,)  on the CPU, where they are asked for
-    mask: Tensor  # (B, S)  0 at a token, −inf behind the end: to be added to scores
-    last: Tensor  # (layers, B, hidden_size)  what the decoder starts from
-    ends: Tensor  # (B, memory_size)  the top layer's last state of each direction, side by side
+    states: Tensor  # (B, S, memory_size)  one per token, zeros for padding
+    lengths: Tensor  # (B,)  on the CPU
+    mask: Tensor  # (B, S)  0 at a token, −inf at padding, to be added to scores
+    last: Tensor  # (layers, B, hidden_size)  initial state of the decoder
+    ends: Tensor  # (B, memory_size)  the top layer's last state of each direction, concatenated
 
 
 class Encoder(nn.Module):
-    """Embedding and a recurrent network, read in both directions unless told otherwise.
+    """An embedding and a recurrent network, bidirectional by default.
 
     Parameters
     ----------
-    vocabulary_size : tokens it knows.
+    vocabulary_size : number of token ids.
     embed_size, hidden_size : of an embedding, and of a state in one direction.
-    layers : of the recurrent network.
+    layers : number of layers of the recurrent network.
     cell : "gru" or "lstm".
-    bidirectional : read backwards too; ``memory_size`` is then twice ``hidden_size``.
-    dropout : share of the embeddings, and of the states between layers, set to zero in training.
+    bidirectional : also read backwards; ``memory_size`` is then twice ``hidden_size``.
+    dropout : dropout probability of embeddings, and of states between layers.
 
-    *Empty rows*: a sentence has at least one token. *Cost*: O(tokens·hidden_size²).
+    *Empty rows*: an error; a sentence has at least one token. *Cost*: O(tokens·hidden_size²).
 
     >>> encoder = Encoder(10, 4, 8)
     >>> encoder(torch.tensor([[1, 2, 3], [4, 0, 0]]), torch.tensor([3, 1])).states.shape
@@ -57,13 +57,13 @@ class Encoder(nn.Module):
         self.embedding = nn.Embedding(vocabulary_size, embed_size)
         self.dropout = nn.Dropout(dropout)
         self.recurrent = network(cell, embed_size, hidden_size, layers, dropout, bidirectional=bidirectional)
-        # Two last states, one of each direction, become one to start from.
+        # Maps the last states of both directions to one initial state of the decoder.
         self.bridge = nn.Linear(self.memory_size, hidden_size) if bidirectional else None
 
     def forward(self, source: Tensor, lengths: Tensor) -> Encoded:
-        """Read sentences (B, S) of token numbers, the first ``lengths`` (B,) of each.
+        """Encode sentences (B, S) of token ids, the first ``lengths`` (B,) of each row.
 
-        Lengths on the CPU spare a wait for the device.
+        Lengths on the CPU avoid a synchronisation with the device.
         """
         if source.ndim != 2 or lengths.shape != source.shape[:1]:
             raise ValueError(
@@ -73,14 +73,14 @@ class Encoder(nn.Module):
         lengths = lengths.cpu()
         if len(lengths) and not (int(lengths.min()) >= 1 and int(lengths.max()) <= source.shape[1]):
             raise ValueError(
-                f"lengths must be from 1 to {source.shape[1]}, got {int(lengths.min())} to {int(lengths.max())}"
+                f"lengths must lie between 1 and {source.shape[1]}, got {int(lengths.min())} to {int(lengths.max())}"
             )
-        behind = torch.arange(source.shape[1]) >= lengths[:, None]
-        mask = torch.zeros(behind.shape).masked_fill_(behind, -torch.inf).to(source.device, non_blocking=True)
+        padding = torch.arange(source.shape[1]) >= lengths[:, None]
+        mask = torch.zeros(padding.shape).masked_fill_(padding, -torch.inf).to(source.device, non_blocking=True)
         embedded = self.dropout(self.embedding(source))
-        # The same either way; with its gradient to come, the quicker way differs from device to device.
+        # Both branches compute the same; on a CPU the first one has the faster backward pass.
         if isinstance(self.recurrent, nn.GRU) and source.device.type == "cpu" and torch.is_grad_enabled():
-            states, last = recurred(self.recurrent, embedded, mask)
+            states, last = run_gru(self.recurrent, embedded, mask)
         else:
             packed = pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
             states, last = self.recurrent(packed)

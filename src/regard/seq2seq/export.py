@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.data.files import PathLike, atomic_write
-from regard.seq2seq.decoder import State
+from regard.seq2seq.decoder import DecoderState
+from regard.seq2seq.decoding import Ends
 from regard.seq2seq.encoder import Encoded, Encoder
 from regard.seq2seq.model import Seq2Seq
 from regard.seq2seq.recurrence import gru_cell, lstm_cell
-from regard.seq2seq.speaking import Ends
 from regard.seq2seq.vocabulary import BOS, EOS, PAD
 
 
@@ -70,12 +70,18 @@ class GreedySearch(nn.Module):
         limits = (ends.times * lengths).long() + ends.more
         longest = torch.sym_int(ends.times * source.shape[1]) + ends.more  # type: ignore[no-untyped-call]
 
-        def unfinished(ended: Tensor, *_: Tensor | State) -> Tensor:
+        def unfinished(ended: Tensor, *_: Tensor | DecoderState) -> Tensor:
             return ~ended.all()
 
         def step(
-            ended: Tensor, t: Tensor, token: Tensor, counts: Tensor, tokens: Tensor, weights: Tensor, state: State
-        ) -> tuple[Tensor | State, ...]:
+            ended: Tensor,
+            t: Tensor,
+            token: Tensor,
+            counts: Tensor,
+            tokens: Tensor,
+            weights: Tensor,
+            state: DecoderState,
+        ) -> tuple[Tensor | DecoderState, ...]:
             output, attended, state = decoder.step(token, state, memory)
             token = decoder.say(output).argmax(-1)
             tokens = tokens.index_copy(1, t, token.masked_fill(ended, PAD).unsqueeze(1))

@@ -1,4 +1,4 @@
-"""How good translations are: the share that is exactly right, BLEU and chrF."""
+"""Quality of translations: the fraction that match exactly, BLEU and chrF."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 
 class Quality(NamedTuple):
-    """Of some translations beside what was wanted."""
+    """Measures of translations against their references."""
 
     pairs: int
-    exact: float  # share
+    exact: float  # fraction of exact matches
     bleu: float  # 0 to 100
     chrf: float  # 0 to 100
-    bleu_signature: str  # how it was computed, in sacrebleu's words
+    bleu_signature: str  # sacrebleu's signature of the settings
 
 
 def quality(said: Sequence[str], wanted: Sequence[str]) -> Quality:
@@ -24,9 +24,7 @@ def quality(said: Sequence[str], wanted: Sequence[str]) -> Quality:
     0.5
     """
     if len(said) != len(wanted) or not said:
-        raise ValueError(
-            f"there must be as many translations as references, and some; got {len(said)} and {len(wanted)}"
-        )
+        raise ValueError(f"said and wanted must have the same length of at least 1, got {len(said)} and {len(wanted)}")
     try:
         sacrebleu: Any = import_module("sacrebleu")
     except ImportError:

@@ -1,4 +1,4 @@
-"""The whole model: an encoder that reads, a decoder that looks back and speaks, and the few numbers that shape both."""
+"""The whole model: an encoder, a decoder that attends to it, and the settings that define both."""
 
 from __future__ import annotations
 
@@ -8,59 +8,59 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from regard.nn import AdditiveScore, BilinearScore, DotProductScore, GaussianScore
-from regard.nn.scores import at_least_one
-from regard.seq2seq.decoder import ATTENTIONS, ORDERS, AttentionDecoder, Score
+from regard.nn.score_layers import at_least_one
+from regard.seq2seq.decoder import ATTENTIONS, ORDERS, AttentionDecoder, DecoderScore
 from regard.seq2seq.encoder import Encoder
 from regard.seq2seq.recurrence import CELLS
 
 
 class ProjectedKeys(nn.Module):
-    """A score between queries and keys of the same size, for keys of another: they are projected once, then scored."""
+    """A score for queries and keys of the same size, applied to keys of another size after a learned projection."""
 
-    def __init__(self, score: Score, query_size: int, key_size: int) -> None:
+    def __init__(self, score: DecoderScore, query_size: int, key_size: int) -> None:
         super().__init__()
         self.score = score
         self.W_k = nn.Linear(key_size, query_size, bias=False)
 
     def keep(self, keys: Tensor) -> Tensor:
-        """Keys as ``between`` takes them."""
+        """Keys as ``between`` expects them."""
         return self.score.keep(self.W_k(keys))
 
-    def between(self, queries: Tensor, kept: Tensor) -> Tensor:
-        """Scores (…, Q, K) for keys that were kept."""
-        return self.score.between(queries, kept)
+    def between(self, queries: Tensor, prepared: Tensor) -> Tensor:
+        """Scores (…, Q, K) between queries and the result of ``keep(keys)``."""
+        return self.score.between(queries, prepared)
 
 
-def _of_equal_size(score: Callable[[int], Score]) -> Callable[[int, int], Score]:
-    def made(query_size: int, key_size: int) -> Score:
+def _of_equal_size(score: Callable[[int], DecoderScore]) -> Callable[[int, int], DecoderScore]:
+    def made(query_size: int, key_size: int) -> DecoderScore:
         alone = score(query_size)
         return alone if query_size == key_size else ProjectedKeys(alone, query_size, key_size)
 
     return made
 
 
-# Between the decoder's states and the encoder's.
-SCORES: dict[str, Callable[[int, int], Score]] = {
+# Scores between states of the decoder and of the encoder, by name.
+SCORES: dict[str, Callable[[int, int], DecoderScore]] = {
     "additive": lambda query_size, key_size: AdditiveScore(query_size, key_size, query_size),
     "dot": _of_equal_size(lambda _: DotProductScore()),
     "bilinear": BilinearScore,
-    # Opened out, −½‖w∘(q − k)‖² holds w² q·k: it starts as the dot product does, at q·k/√d.
+    # Expanded, −½‖w∘(q − k)‖² contains w² q·k: it starts like the dot product, at q·k/√d.
     "gaussian": _of_equal_size(lambda size: GaussianScore(size**-0.25, device="cpu")),
 }
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """What a model is made of; with the sizes of two vocabularies, all that is needed to build one.
+    """The settings of a model; with the sizes of two vocabularies they define it.
 
     Parameters
     ----------
     embed_size, hidden_size : of an embedding and of a state.
-    layers, cell, bidirectional : as in ``Encoder``; the decoder has as many layers of the same cell, in one direction.
-    score : "additive", "dot", "bilinear" or "gaussian". Where queries and keys have different sizes (as with
-        ``bidirectional``), "dot" and "gaussian" compare queries with learned projections of the keys.
+    layers, cell, bidirectional : as in ``Encoder``; the decoder has as many layers of the same cell.
+    score : "additive", "dot", "bilinear" or "gaussian". If queries and keys have different sizes (as with
+        ``bidirectional``), "dot" and "gaussian" use learned projections of the keys.
     order, attention, coverage : as in ``AttentionDecoder``.
-    dropout : share of embeddings, of states between layers and of outputs set to zero in training.
+    dropout : dropout probability of embeddings, of states between layers and of outputs.
     tied : the decoder's embedding is its output matrix.
 
     >>> Architecture(hidden_size=64, score="dot").score
@@ -90,7 +90,7 @@ class Architecture:
                 raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
         if self.coverage and self.attention == "none":
             raise ValueError(
-                "coverage must be False with attention='none': nothing is looked at, so nothing is covered"
+                "coverage must be False with attention='none', which has no attention to sum; got coverage=True"
             )
         number = isinstance(self.dropout, int | float) and not isinstance(self.dropout, bool)
         if not (number and 0.0 <= self.dropout < 1.0):
@@ -98,12 +98,12 @@ class Architecture:
 
 
 class Seq2Seq(nn.Module):
-    """An encoder and a decoder that looks back at it.
+    """An encoder and a decoder that attends to it.
 
     Parameters
     ----------
-    architecture : what it is made of.
-    source_size, target_size : how many ids the two vocabularies have.
+    architecture : its settings.
+    source_size, target_size : sizes of the two vocabularies.
 
     *Cost*: O(tokens·hidden_size²) for the encoder; for every target token that of the score for S keys.
 
@@ -146,14 +146,14 @@ class Seq2Seq(nn.Module):
     def forward(
         self, source: Tensor, lengths: Tensor, tokens: Tensor, own: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Scores of what follows each target token, and where each step looked.
+        """Scores of the token after each target token, and attention weights.
 
         Parameters
         ----------
-        source : (B, S) ids, the first ``lengths`` (B,) of each row; lengths on the CPU spare a wait for the device.
-        tokens : (B, T) ids of the target, begin first.
-        own : (B, T) booleans; where True the step is given what the model itself found most probable one step before,
-            in place of the token. The first step has no such, and its ``own`` is not read.
+        source : (B, S) ids, the first ``lengths`` (B,) of each row; lengths on the CPU avoid a synchronisation.
+        tokens : (B, T) ids of the target, starting with BOS.
+        own : (B, T) booleans; where True, the input of the step is the model's own most probable token of the previous
+            step instead of the given one. ``own`` of the first step is ignored.
 
         Returns
         -------

@@ -1,14 +1,14 @@
 """Recurrent networks, step by step.
 
-    reset, update = σ(given + own)                 given: what the input says, own: what the state says
+    reset, update = σ(given + own)                 given: W_i·input + b_i, own: W_h·hidden + b_h
     new           = tanh(given + reset·own)
     hidden'       = new + update·(hidden − new)
 
-The parameters are those of a torch ``nn.GRU`` or ``nn.LSTM``. ``Recurrence`` takes a network apart for a decoder, whose
-input comes in two parts, one known for all steps and one at every step. ``Recurred`` is a GRU with its gradient written
-out: autograd would tell every step's gradient to every parameter in turn; here the way back carries only the state, and
-a parameter gets the gradient of all steps in one product. On the CPU that is what a network's training spends most of
-its time on; on a GPU torch's own network does as much, and one step is one program.
+The parameters are those of a torch ``nn.GRU`` or ``nn.LSTM``. ``Recurrence`` splits the parameters of a network for a
+decoder, whose input has two parts, one known in advance for all steps and one computed at every step. ``GRUFunction``
+is a GRU with a hand-written backward pass: autograd would accumulate the gradient of every step into every parameter;
+here the backward loop carries only the state, and the gradient of a parameter over all steps is one product. On a CPU
+most of the training time is spent there; on a GPU torch's own network does the same, and one step is one program.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OP = torch.ops.aten
 def network(
     cell: str, input_size: int, hidden_size: int, layers: int, dropout: float, *, bidirectional: bool = False
 ) -> nn.GRU | nn.LSTM:
-    """A recurrent network of one of ``CELLS``, batch first, with dropout between its layers."""
+    """A recurrent network of one of ``CELLS``, batch first, with dropout between layers."""
     if cell not in CELLS:
         raise ValueError(f"cell must be one of {', '.join(map(repr, CELLS))}, got {cell!r}")
     between = dropout if layers > 1 else 0.0
@@ -39,7 +39,7 @@ def network(
 
 
 class Recurrence(NamedTuple):
-    """A recurrent network taken apart, its gates one below the other.
+    """The parameters of a recurrent network, the gates stacked along the first axis.
 
     gates = W_e·embedded + b_i          all steps in one product
           + W_c·context + W_h·hidden    at every step
@@ -47,19 +47,18 @@ class Recurrence(NamedTuple):
 
     W_e: Tensor  # (gates·h, embed)
     W_c: Tensor  # (gates·h, memory)
-    layers: Sequence[
-        Sequence[Tensor]
-    ]  # of each W_i (gates·h, embed + memory or h), W_h (gates·h, h), b_i and b_h (gates·h,)
+    # Of each layer W_i (gates·h, embed + memory or h), W_h (gates·h, h), b_i and b_h (gates·h,).
+    layers: Sequence[Sequence[Tensor]]
     dropout: float
 
     @classmethod
     def of(cls, network: nn.RNNBase, embed_size: int) -> Recurrence:
-        """The network's parameters, the first ``embed_size`` of its inputs apart from the others."""
+        """The network's parameters, with the first ``embed_size`` columns of W_i split from the others."""
         layers = network.all_weights
         return cls(layers[0][0][:, :embed_size], layers[0][0][:, embed_size:], layers, network.dropout)
 
     def given(self, embedded: Tensor) -> Tensor:
-        """The first layer's gates (…, gates·h) as far as embeddings (…, embed) settle them."""
+        """The part W_e·embedded + b_i of the first layer's gates (…, gates·h), for embeddings (…, embed)."""
         return F.linear(embedded, self.W_e, self.layers[0][2])
 
     def step(
@@ -74,8 +73,8 @@ class Recurrence(NamedTuple):
                 gates = F.linear(F.dropout(hiddens[-1], self.dropout, training), W_i, b_i)
             own = F.linear(hidden[number], W_h, b_h)
             if cell:
-                after, kept = lstm_cell(gates + own, cell[number])
-                cells.append(kept)
+                after, cell_after = lstm_cell(gates + own, cell[number])
+                cells.append(cell_after)
             else:
                 after = gru_cell(gates, own, hidden[number])
             hiddens.append(after)
@@ -83,7 +82,7 @@ class Recurrence(NamedTuple):
 
 
 def gru_cell(given: Tensor, own: Tensor, hidden: Tensor) -> Tensor:
-    """hidden' where autograd watches, as ``cell_forward`` has it where it does not."""
+    """hidden', differentiable by autograd; ``cell_forward`` computes the same in place."""
     size = hidden.shape[1]
     both = torch.sigmoid(given[:, : 2 * size] + own[:, : 2 * size])
     new = torch.tanh(torch.addcmul(given[:, 2 * size :], both[:, :size], own[:, 2 * size :]))
@@ -101,11 +100,11 @@ def lstm_cell(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def cell_forward(given: Tensor, own: Tensor, hidden: Tensor, out: Tensor) -> tuple[Tensor, ...]:
-    """One step of a GRU into ``out``, in the place of ``given``; returns what the way back needs."""
+    """One step of a GRU, written to ``out``; overwrites ``given`` and returns what the backward pass needs."""
     if hidden.is_cuda:
-        after, kept = _OP._thnn_fused_gru_cell(given, own.contiguous(), hidden)
+        after, saved = _OP._thnn_fused_gru_cell(given, own.contiguous(), hidden)
         out.copy_(after)
-        return (kept,)
+        return (saved,)
     size = hidden.shape[1]
     both = given[:, : 2 * size].add_(own[:, : 2 * size]).sigmoid_()
     new = given[:, 2 * size :].addcmul_(both[:, :size], own[:, 2 * size :]).tanh_()
@@ -113,14 +112,14 @@ def cell_forward(given: Tensor, own: Tensor, hidden: Tensor, out: Tensor) -> tup
     return both, new, own[:, 2 * size :]
 
 
-def cell_backward(grad: Tensor, kept: tuple[Tensor, ...], hidden: Tensor, d_given: Tensor, d_own: Tensor) -> Tensor:
-    """The gradient of the state before; those of the gates are written where they belong."""
+def cell_backward(grad: Tensor, saved: tuple[Tensor, ...], hidden: Tensor, d_given: Tensor, d_own: Tensor) -> Tensor:
+    """The gradient of the previous state; those of the gates are written to ``d_given`` and ``d_own``."""
     if hidden.is_cuda:
-        given, own, before, _, _ = _OP._thnn_fused_gru_cell_backward(grad, kept[0], False)
+        given, own, before, _, _ = _OP._thnn_fused_gru_cell_backward(grad, saved[0], False)
         d_given.copy_(given)
         d_own.copy_(own)
         return before  # type: ignore[no-any-return]
-    both, new, own_new = kept
+    both, new, own_new = saved
     size = hidden.shape[1]
     reset, update = both[:, :size], both[:, size:]
     before = grad * update
@@ -134,22 +133,22 @@ def cell_backward(grad: Tensor, kept: tuple[Tensor, ...], hidden: Tensor, d_give
     return before
 
 
-class Recurred(torch.autograd.Function):
+class GRUFunction(torch.autograd.Function):
     """States (T, B, h) of all steps of one GRU layer in one direction.
 
     Parameters
     ----------
-    given : (T, B, 3h)  the gates as far as inputs settle them.
-    hidden : (B, h)  before the first step.
+    given : (T, B, 3h)  W_i·input + b_i of the gates.
+    hidden : (B, h)  initial state.
     W_h : (3h, h); b_h : (3h,).
 
-    *Cost*: keeps O(T·B·h) numbers for the way back. There is no gradient of a gradient.
+    *Cost*: stores O(T·B·h) numbers for the backward pass. Second derivatives are not available.
     """
 
     @staticmethod
     def forward(ctx: Any, given: Tensor, hidden: Tensor, W_h: Tensor, b_h: Tensor) -> Tensor:  # type: ignore[override]
         states = torch.cat([hidden.unsqueeze(0), hidden.new_empty(len(given), *hidden.shape)])
-        ctx.kept = [
+        ctx.saved_cells = [
             cell_forward(gates, torch.addmm(b_h, states[t], W_h.T), states[t], states[t + 1])
             for t, gates in enumerate(given.clone())
         ]
@@ -165,20 +164,20 @@ class Recurred(torch.autograd.Function):
         d_hidden = torch.zeros_like(states[0])
         with full_precision(states.device):
             for t in reversed(range(len(d_states))):
-                d_hidden = cell_backward(d_hidden + d_states[t], ctx.kept[t], states[t], d_given[t], d_own[t])
+                d_hidden = cell_backward(d_hidden + d_states[t], ctx.saved_cells[t], states[t], d_given[t], d_own[t])
                 d_hidden = d_hidden.addmm_(d_own[t], W_h)
             d_W_h = d_own.flatten(0, 1).T @ states[:-1].flatten(0, 1)
         return d_given, d_hidden, d_W_h, d_own.sum((0, 1))
 
 
-def recurred(network: nn.GRU, given: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """What a GRU makes of sentences (B, S, e) with nothing read behind their end, where ``mask`` (B, S) is −inf.
+def run_gru(network: nn.GRU, given: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """A GRU over inputs (B, S, e), skipping padding, where ``mask`` (B, S) is −inf.
 
-    Returns states (B, S, directions·h), zeros behind the end, and the last ones (layers·directions, B, h), as the
-    network itself does for packed sentences.
+    Returns states (B, S, directions·h), zeros at padding, and the last ones (layers·directions, B, h), as the network
+    itself does for packed sequences.
     """
     size, directions = network.hidden_size, 2 if network.bidirectional else 1
-    # An update gate of one keeps the state as it is: behind the end nothing moves.
+    # An update gate of one leaves the state unchanged at padding.
     still = F.pad(-mask.T.unsqueeze(2).expand(-1, -1, size), (size, size))  # (S, B, 3h)
     there = (mask.T == 0.0).unsqueeze(2)
     states: list[Tensor] = []
@@ -194,7 +193,7 @@ def recurred(network: nn.GRU, given: Tensor, mask: Tensor) -> tuple[Tensor, Tens
             gates = F.linear(given, W_i, b_i) + still
             hidden = gates.new_zeros(gates.shape[1], size)
             turned = gates.flip(0) if direction else gates
-            found = Recurred.apply(turned, hidden, W_h, b_h)  # type: ignore[no-untyped-call]
+            found = GRUFunction.apply(turned, hidden, W_h, b_h)  # type: ignore[no-untyped-call]
         last.append(found[-1])
         states.append((found.flip(0) if direction else found) * there)
     return torch.cat(states, -1).transpose(0, 1), torch.stack(last)

@@ -1,7 +1,7 @@
-"""The trainer: walks a module down its loss. It knows nothing of translation; what it trains is a ``Task``.
+"""Training a module by gradient descent. Nothing here depends on translation: what is trained is a ``Task``.
 
-A training is a function of its task, its settings and its seed. What it depends on while it runs is in its checkpoint,
-so that a training that was interrupted and resumed ends with the same weights, to the last bit on a CPU.
+The result is a function of the task, the settings and the seed. A checkpoint holds everything that the rest of a
+training depends on, so an interrupted and resumed training ends with the same weights, bit for bit on a CPU.
 """
 
 from __future__ import annotations
@@ -11,23 +11,146 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from regard.data.files import PathLike
 from regard.seq2seq.checkpoints import Checkpoint, load, save
-from regard.seq2seq.training import DivergedError, Outcome, Progress, Standing, Task, Training
 
-# Steps between two looks at the loss: on a GPU every look waits for the device.
-LOOK = 20
-CHECKPOINT, METRICS = "checkpoint.regard", "metrics.jsonl"
+SCHEDULES = ("cosine", "plateau")
+# Final learning rate of the cosine schedule, relative to the largest.
+FINAL_RATE = 0.01
+# Steps between two checks of the loss: on a GPU every check waits for the device.
+STEPS_PER_CHECK = 20
+CHECKPOINT = "checkpoint.regard"
+METRICS = "metrics.jsonl"
+
+
+class Task(Protocol):
+    """What is trained."""
+
+    @property
+    def module(self) -> nn.Module: ...
+
+    def batches(self, epoch: int) -> Sequence[Any]:
+        """The batches of an epoch, the same at every call."""
+
+    def loss(self, batch: Any, progress: float) -> tuple[Tensor, int]:
+        """The mean loss of a batch and the number of tokens it is a mean of; ``progress`` goes from 0 to 1."""
+
+    def validate(self) -> float:
+        """The validation loss."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How to train.
+
+    Parameters
+    ----------
+    epochs : maximum number of epochs.
+    learning_rate : largest learning rate of Adam.
+    schedule : "cosine" decays along a cosine to a hundredth at the end; "plateau" halves the rate after every two
+        epochs without improvement; both rise linearly over the first ``warmup`` steps.
+    clip : maximum norm of the gradient.
+    patience : number of epochs without a lower validation loss after which training stops.
+    seconds : time limit; a cosine schedule then ends there.
+    seed : of all random numbers.
+    """
+
+    epochs: int = 20
+    learning_rate: float = 1e-3
+    schedule: str = "cosine"
+    warmup: int = 100
+    clip: float = 1.0
+    patience: int = 5
+    seconds: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "patience"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("learning_rate", "clip"):
+            if not 0.0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
+        if self.warmup < 0:
+            raise ValueError(f"warmup must be at least 0, got {self.warmup}")
+        if self.seconds is not None and not self.seconds > 0.0:
+            raise ValueError(f"seconds must be positive, got {self.seconds}")
+        if self.schedule not in SCHEDULES:
+            raise ValueError(f"schedule must be one of {', '.join(map(repr, SCHEDULES))}, got {self.schedule!r}")
+
+    def rate(self, step: int, progress: float, halvings: int) -> float:
+        """The learning rate at a step (from 0), after this fraction of the training.
+
+        >>> [round(Training(learning_rate=1.0, warmup=2).rate(step, step / 8, 0), 3) for step in (0, 1, 2, 4, 8)]
+        [0.333, 0.642, 0.855, 0.505, 0.01]
+        """
+        rise = min(1.0, (step + 1) / (self.warmup + 1))
+        if self.schedule == "plateau":
+            return self.learning_rate * (rise * 0.5**halvings)
+        fall = FINAL_RATE + (1.0 - FINAL_RATE) * 0.5 * (1.0 + math.cos(math.pi * min(progress, 1.0)))
+        return self.learning_rate * (rise * fall)
+
+
+@dataclass
+class TrainingState:
+    """The counters and losses of a training in progress."""
+
+    epoch: int = 0
+    batch: int = 0  # index of the next batch of this epoch
+    step: int = 0
+    seconds: float = 0.0
+    loss_sum: float = 0.0  # over the tokens of this epoch
+    tokens: int = 0  # of this epoch
+    all_tokens: int = 0
+    best: float = math.inf
+    best_epoch: int = -1
+    halvings: int = 0
+    metrics_end: int = 0  # size in bytes of the metrics file at this point
+    losses: list[float] = field(default_factory=list)  # by epoch
+    validations: list[float] = field(default_factory=list)
+
+    def plain(self) -> dict[str, Any]:
+        """As values that JSON can represent, which has no infinity."""
+        return {**asdict(self), "best": repr(self.best)}
+
+
+class TrainingProgress(NamedTuple):
+    """What ``watch`` is called with."""
+
+    epoch: int  # from 1
+    epochs: int
+    step: int
+    steps: int  # in all epochs
+    loss: float
+    validation: float  # the latest, NaN before the first
+    tokens_per_second: float
+    seconds_left: float  # estimate, without early stopping
+
+
+class TrainingOutcome(NamedTuple):
+    """How a training ended; the module then has the weights of its best epoch."""
+
+    ended: str  # "epochs", "patience", "seconds", "interrupted"
+    best: float
+    best_epoch: int  # from 0
+    losses: tuple[float, ...]
+    validations: tuple[float, ...]
+    steps: int
+    seconds: float
+
+
+class DivergedError(ValueError):
+    """The loss is not finite any more."""
 
 
 class Trainer:
@@ -37,10 +160,10 @@ class Trainer:
     ----------
     task : what is trained.
     training : how.
-    folder : where its checkpoint and its metrics go; None keeps nothing.
+    folder : where checkpoint and metrics are written; None writes neither.
     every : seconds between two checkpoints.
-    settings : plain data that a checkpoint is refused for if it differs, beside ``training``.
-    watch : called with ``Progress`` every few steps and after every epoch.
+    settings : plain data which, besides ``training``, must agree with a checkpoint to resume from it.
+    watch : called with ``TrainingProgress`` every few steps and after every epoch.
     """
 
     def __init__(
@@ -51,19 +174,19 @@ class Trainer:
         folder: PathLike | None = None,
         every: float = 30.0,
         settings: Mapping[str, Any] | None = None,
-        watch: Callable[[Progress], None] | None = None,
+        watch: Callable[[TrainingProgress], None] | None = None,
     ) -> None:
         self.task, self.training, self._every, self._watch = task, training, every, watch
         self._folder = None if folder is None else Path(folder)
         self._settings = {**asdict(training), **(settings or {})}
-        # A longer limit is no other training.
+        # A training may be resumed with another time limit.
         self._settings.pop("seconds")
         self._optimiser = torch.optim.Adam(task.module.parameters(), lr=training.learning_rate, eps=1e-9)
         self._best: dict[str, Tensor] = {}
-        self.standing = Standing()
+        self.standing = TrainingState()
 
-    def run(self, *, resume: bool = False) -> Outcome:
-        """Train to the end, to the limit, or to Ctrl-C, which saves a checkpoint and is told in the outcome."""
+    def run(self, *, resume: bool = False) -> TrainingOutcome:
+        """Train to the end, to the time limit, or until Ctrl-C, which saves a checkpoint and returns normally."""
         with torch.random.fork_rng(), _interrupts() as interrupted:
             torch.manual_seed(self.training.seed)
             if resume:
@@ -75,9 +198,9 @@ class Trainer:
             ended = self._epochs(interrupted)
         if self._best:
             self.task.module.load_state_dict(self._best)
-        told = self.standing
-        return Outcome(
-            ended, told.best, told.best_epoch, tuple(told.losses), tuple(told.validations), told.step, told.seconds
+        at = self.standing
+        return TrainingOutcome(
+            ended, at.best, at.best_epoch, tuple(at.losses), tuple(at.validations), at.step, at.seconds
         )
 
     def _epochs(self, interrupted: Callable[[], bool]) -> str:
@@ -91,20 +214,20 @@ class Trainer:
             self.task.module.train()
             while at.batch < len(batches):
                 progress = self._progress(steps)
-                # Whatever the limit, an epoch sees one batch at least.
+                # Whatever the time limit, an epoch has at least one batch.
                 if progress >= 1.0 and at.tokens:
                     break
                 total += self._step(batches[at.batch], min(progress, 1.0))
                 at.batch, at.step, at.seconds = at.batch + 1, at.step + 1, monotonic() - self._began
                 stop, due = interrupted(), monotonic() - self._saved >= self._every
-                if stop or due or at.step % LOOK == 0 or at.batch == len(batches):
+                if stop or due or at.step % STEPS_PER_CHECK == 0 or at.batch == len(batches):
                     at.loss_sum, total = at.loss_sum + float(total), torch.zeros_like(total)
-                    self._look(steps)
+                    self._check_loss(steps)
                 if (stop or due) and at.batch < len(batches):
                     self._save()
                 if stop:
                     return "interrupted"
-            # Time may have run out between two looks.
+            # The time limit may have been reached between two checks.
             at.loss_sum += float(total)
             ended = self._epoch_ended(steps)
             if ended:
@@ -115,7 +238,7 @@ class Trainer:
         return max(self.standing.step / steps, (monotonic() - self._began) / (self.training.seconds or math.inf))
 
     def _step(self, batch: Any, progress: float) -> Tensor:
-        """Sum of the losses of a batch."""
+        """One optimiser step; returns the sum of the losses of the batch over its tokens."""
         training, at = self.training, self.standing
         for group in self._optimiser.param_groups:
             group["lr"] = training.rate(at.step, progress, at.halvings)
@@ -127,13 +250,13 @@ class Trainer:
         at.tokens, at.all_tokens = at.tokens + tokens, at.all_tokens + tokens
         return loss.detach().double() * tokens
 
-    def _look(self, steps: int) -> None:
+    def _check_loss(self, steps: int) -> None:
         at = self.standing
         loss = at.loss_sum / max(at.tokens, 1)
         if not math.isfinite(loss):
             raise DivergedError(
-                f"the loss became {loss} in step {at.step}; a learning_rate below {self.training.learning_rate} or a "
-                f"smaller clip than {self.training.clip} may help"
+                f"the loss became {loss} in step {at.step}; try a learning_rate below "
+                f"{self.training.learning_rate} or a clip below {self.training.clip}"
             )
         if self._watch is not None:
             spent = max(monotonic() - self._since, 1e-9)
@@ -142,11 +265,13 @@ class Trainer:
             validation = at.validations[-1] if at.validations else math.nan
             rate = (at.all_tokens - self._tokens_before) / spent
             self._watch(
-                Progress(at.epoch + 1, self.training.epochs, at.step, steps, loss, validation, rate, max(left, 0.0))
+                TrainingProgress(
+                    at.epoch + 1, self.training.epochs, at.step, steps, loss, validation, rate, max(left, 0.0)
+                )
             )
 
     def _epoch_ended(self, steps: int) -> str:
-        """Validate, remember the best, and say why it ends here, if it does."""
+        """Validate and keep the weights if they are the best so far; returns why the training ends here, or ""."""
         at, training = self.standing, self.training
         module = self.task.module
         module.eval()
@@ -160,18 +285,18 @@ class Trainer:
             self._best = {name: part.detach().clone() for name, part in module.state_dict().items()}
         elif training.schedule == "plateau" and (at.epoch - at.best_epoch) % 2 == 0:
             at.halvings += 1
-        self._look(steps)
+        self._check_loss(steps)
         self._write_metrics(loss, validation)
         over = self._progress(steps) >= 1.0
         at.epoch, at.batch, at.loss_sum, at.tokens = at.epoch + 1, 0, 0.0, 0
         at.seconds = monotonic() - self._began
-        patient = at.epoch - 1 - at.best_epoch < training.patience
-        ended = "patience" if not patient else "seconds" if over and at.step < steps else ""
+        stalled = at.epoch - 1 - at.best_epoch >= training.patience
+        ended = "patience" if stalled else "seconds" if over and at.step < steps else ""
         if monotonic() - self._saved >= self._every or ended or at.epoch == training.epochs:
             self._save()
         return ended
 
-    # ---- what is kept on disk
+    # ---- files
 
     def _save(self) -> None:
         if self._folder is None:
@@ -190,9 +315,9 @@ class Trainer:
 
     def _resume(self) -> None:
         if self._folder is None:
-            raise ValueError("resume needs the folder of the training to be resumed")
+            raise ValueError("resume=True needs folder, the folder of the training to resume; got folder=None")
         found = load(self._folder / CHECKPOINT, self._settings)
-        self.standing = Standing(**{**found.standing, "best": float(found.standing["best"])})
+        self.standing = TrainingState(**{**found.standing, "best": float(found.standing["best"])})
         self.task.module.load_state_dict(found.tensors["model"])
         device = next(self.task.module.parameters()).device
         self._best = {name: part.to(device) for name, part in found.tensors.get("best", {}).items()}
@@ -206,7 +331,7 @@ class Trainer:
             torch.cuda.set_rng_state(found.tensors["random"]["cuda"])
 
     def _open_metrics(self) -> None:
-        """Lines written after the checkpoint are written again."""
+        """Remove the lines written after the checkpoint; they will be written again."""
         assert self._folder is not None
         with open(self._folder / METRICS, "ab") as file:
             file.truncate(min(self.standing.metrics_end, os.fstat(file.fileno()).st_size))
@@ -227,19 +352,19 @@ class Trainer:
 
 @contextmanager
 def _interrupts() -> Iterator[Callable[[], bool]]:
-    """Ask whether Ctrl-C was pressed; a second one interrupts at once. Only the main thread hears it."""
-    asked: list[bool] = []
+    """A function that returns whether Ctrl-C was pressed; a second one interrupts at once. Main thread only."""
+    pressed: list[bool] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
 
-    def heard(number: int, frame: Any) -> None:
-        if asked:
+    def handler(number: int, frame: Any) -> None:
+        if pressed:
             signal.default_int_handler(number, frame)
-        asked.append(True)
+        pressed.append(True)
 
-    before = signal.signal(signal.SIGINT, heard)
+    before = signal.signal(signal.SIGINT, handler)
     try:
-        yield lambda: bool(asked)
+        yield lambda: bool(pressed)
     finally:
         signal.signal(signal.SIGINT, before)

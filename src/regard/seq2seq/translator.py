@@ -1,4 +1,4 @@
-"""A translator: two vocabularies and a model between them. Texts in, texts out, and where each token was looked for."""
+"""A translator: a model with its two vocabularies. Texts in, texts out, with the attention weights of every token."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 
 from regard.data.files import PathLike
 from regard.data.sealed import FileKind, read_sealed, write_sealed
-from regard.seq2seq.batches import Texts, collate
+from regard.seq2seq.decoding import Ends, Hypothesis, beam, greedy
 from regard.seq2seq.model import Architecture, Seq2Seq
-from regard.seq2seq.speaking import Ends, Said, beam, greedy
+from regard.seq2seq.token_batches import Sentences, collate
 from regard.seq2seq.vocabulary import BOS, EOS, UNK, Vocabulary
 
-# Longer texts are cut here, with a warning.
+# Longer texts are truncated, with a warning.
 MAX_TOKENS = 1000
 
 
 class TranslatorError(ValueError):
-    """A translator that cannot be saved, or a file that is none, is damaged, or is newer."""
+    """A translator that cannot be saved, or a file that is not one, is damaged, or has a newer format."""
 
 
 _KIND = FileKind(
@@ -36,10 +36,10 @@ _KIND = FileKind(
 
 
 class Translation(NamedTuple):
-    """A text that was said, and where the decoder looked while it said it."""
+    """A translated text, its tokens, and the attention weights of each token."""
 
     text: str
-    tokens: tuple[str, ...]  # of the target, "<eos>" last if it ended
+    tokens: tuple[str, ...]  # of the target, with a final "<eos>" unless truncated
     source_tokens: tuple[str, ...]
     weights: NDArray[Any]  # (len(tokens), len(source_tokens))
     score: float  # mean log-probability of a token
@@ -49,13 +49,13 @@ NOTHING = Translation("", (), (), np.zeros((0, 0), np.float32), 0.0)
 
 
 class Translator:
-    """A model and the vocabularies of its two sides.
+    """A model with its source and target vocabularies.
 
     Parameters
     ----------
-    model : reads ids of ``source``, says ids of ``target``.
+    model : from ids of ``source`` to ids of ``target``.
     source, target : the vocabularies.
-    metadata : plain data to keep with it.
+    metadata : plain data that is saved with it.
 
     >>> letters = Vocabulary.learn(["ab"], "characters")
     >>> small = Translator(Seq2Seq(Architecture(4, 4), len(letters), len(letters)), letters, letters)
@@ -78,7 +78,7 @@ class Translator:
         return next(self.model.parameters()).device
 
     def to(self, device: str | torch.device) -> Translator:
-        """The same on another device."""
+        """Move the model to a device; returns the translator."""
         self.model.to(device)
         return self
 
@@ -91,54 +91,54 @@ class Translator:
         copy_unknown: bool = False,
         batch_size: int = 64,
     ) -> list[Translation]:
-        """One translation per text; an empty text has an empty one.
+        """One translation per text; that of an empty text is empty.
 
         Parameters
         ----------
-        beam : hypotheses that grow side by side; 1 is greedy. The best is returned.
-        normalise : a hypothesis' log-probability is divided by its length to this power.
-        copy_unknown : where the model says a token that it has no word for, the source word it looked at most.
-        batch_size : texts at a time; it changes nothing but the speed.
+        beam : width of the beam search, of which the best hypothesis is returned; 1 is greedy search.
+        normalise : the log-probability of a hypothesis is divided by its length to this power.
+        copy_unknown : replace unknown tokens by the source token with the largest weight.
+        batch_size : texts translated at once; it affects the speed only.
 
-        A text of more than 1,000 tokens is cut, with a warning.
+        A text of more than 1,000 tokens is truncated, with a warning.
         """
         if beam < 1 or batch_size < 1:
             raise ValueError(f"beam and batch_size must be at least 1, got {beam} and {batch_size}")
-        tokens = [self._read(number, text) for number, text in enumerate(_texts(texts), 1)]
+        tokens = [self._encode(number, text) for number, text in enumerate(_texts(texts), 1)]
         found: list[Translation] = [NOTHING] * len(tokens)
-        source_ids = Texts([ids for _, ids in tokens])
+        source_ids = Sentences([ids for _, ids in tokens])
         for rows in _by_length(source_ids, batch_size):
-            for row, one in zip(rows, self._said(source_ids, rows, beam, normalise), strict=True):
-                found[row] = self._told(one, tokens[row][0], copy_unknown)
+            for row, one in zip(rows, self._decode(source_ids, rows, beam, normalise), strict=True):
+                found[row] = self._translation(one, tokens[row][0], copy_unknown)
         return found
 
     def align(self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64) -> list[Translation]:
-        """Where the decoder looks when it is made to say these targets."""
+        """Translations that equal the given targets, with the attention weights of predicting them."""
         if len(_texts(sources)) != len(_texts(targets)):
-            raise ValueError(f"sources are {len(sources)} texts, targets {len(targets)}")
-        read = [self._read(number, text) for number, text in enumerate(sources, 1)]
+            raise ValueError(f"sources and targets must have the same length, got {len(sources)} and {len(targets)}")
+        read = [self._encode(number, text) for number, text in enumerate(sources, 1)]
         wanted = [self.target.encode(text)[:MAX_TOKENS] for text in targets]
         found: list[Translation] = [NOTHING] * len(read)
-        source_ids, target_ids = Texts([ids for _, ids in read]), Texts(wanted)
+        source_ids, target_ids = Sentences([ids for _, ids in read]), Sentences(wanted)
         for rows in _by_length(source_ids, batch_size):
             batch = collate(source_ids, target_ids, rows).to(self.device)
             self.model.eval()
             with torch.no_grad():
                 logits, weights = self.model(batch.source, batch.lengths, batch.tokens)
-                chances = logits.log_softmax(-1).gather(-1, batch.wanted[..., None])[..., 0].cpu()
+                log_probs = logits.log_softmax(-1).gather(-1, batch.wanted[..., None])[..., 0].cpu()
             weights = weights.cpu()
             for number, row in enumerate(rows):
                 steps = len(wanted[row]) + 1
-                said = Said(
+                hypothesis = Hypothesis(
                     tuple(wanted[row]),
-                    float(chances[number, :steps].mean()),
+                    float(log_probs[number, :steps].mean()),
                     weights[number, :steps, : len(read[row][1])],
                 )
-                found[row] = self._told(said, read[row][0], copy_unknown=False)._replace(text=targets[row])
+                found[row] = self._translation(hypothesis, read[row][0], copy_unknown=False)._replace(text=targets[row])
         return found
 
     def save(self, path: PathLike, *, force: bool = False) -> None:
-        """Write it to one file, whole or not at all. Raises TranslatorError."""
+        """Write the translator to one file, atomically. Raises TranslatorError."""
         description = {
             "architecture": asdict(self.architecture),
             "source": self.source.to_dict(),
@@ -150,29 +150,31 @@ class Translator:
 
     @classmethod
     def load(cls, path: PathLike) -> Translator:
-        """What ``save`` wrote; it says the same. Raises TranslatorError for anything else."""
+        """A translator from a file that ``save`` wrote. Raises TranslatorError for anything else."""
         description, arrays, _ = read_sealed(path, _KIND)
         try:
             source, target = (Vocabulary.from_dict(description[side]) for side in ("source", "target"))
-            # No memory is taken for sizes that a file claims: arrays that are there have to fit.
+            # Sizes in the file allocate no memory: the arrays must match them.
             with torch.device("meta"):
                 model = Seq2Seq(Architecture(**description["architecture"]), len(source), len(target))
             tensors = {name.removesuffix(".npy"): torch.from_numpy(array) for name, array in arrays.items()}
             if any(part.dtype != torch.float32 for part in tensors.values()):
-                raise ValueError("its weights must be float32")
+                raise ValueError("its arrays must be float32")
             model.load_state_dict(tensors, strict=True, assign=True)
         except (TypeError, ValueError, RuntimeError, OverflowError, AttributeError) as reason:
             raise _KIND.damaged(path, str(reason)) from None
         return cls(model, source, target, description["metadata"])
 
-    def _read(self, number: int, text: str) -> tuple[list[str], list[int]]:
-        """Tokens of a text as text and as ids."""
+    def _encode(self, number: int, text: str) -> tuple[list[str], list[int]]:
+        """Tokens of a text as strings and as ids."""
         tokens, ids = self.source.split(text), self.source.encode(text)
         if len(ids) > MAX_TOKENS:
-            warnings.warn(f"text {number} has {len(ids):,} tokens and is cut after {MAX_TOKENS:,}", stacklevel=3)
+            warnings.warn(
+                f"text {number} has {len(ids):,} tokens and is truncated to the first {MAX_TOKENS:,}", stacklevel=3
+            )
         return tokens[:MAX_TOKENS], ids[:MAX_TOKENS]
 
-    def _said(self, sources: Texts, rows: list[int], width: int, normalise: float) -> list[Said]:
+    def _decode(self, sources: Sentences, rows: list[int], width: int, normalise: float) -> list[Hypothesis]:
         self.model.eval()
         with torch.no_grad():
             encoded = self.model.encoder(sources.padded(rows).to(self.device), torch.from_numpy(sources.lengths[rows]))
@@ -181,25 +183,25 @@ class Translator:
             return greedy(self.model.decoder, encoded, ends, normalise=normalise)
         return [best[0] for best in beam(self.model.decoder, encoded, ends, width=width, normalise=normalise)]
 
-    def _told(self, said: Said, source_tokens: list[str], copy_unknown: bool) -> Translation:
-        weights = said.weights.numpy()
-        tokens = [self.target.token(number) for number in said.tokens]
+    def _translation(self, hypothesis: Hypothesis, source_tokens: list[str], copy_unknown: bool) -> Translation:
+        weights = hypothesis.weights.numpy()
+        tokens = [self.target.token(number) for number in hypothesis.tokens]
         if copy_unknown:
             tokens = [
                 source_tokens[int(row.argmax())] if number == UNK else token
-                for token, number, row in zip(tokens, said.tokens, weights, strict=False)
+                for token, number, row in zip(tokens, hypothesis.tokens, weights, strict=False)
             ]
         ended = ("<eos>",) if len(weights) > len(tokens) else ()
-        return Translation(self.target.join(tokens), (*tokens, *ended), tuple(source_tokens), weights, said.score)
+        return Translation(self.target.join(tokens), (*tokens, *ended), tuple(source_tokens), weights, hypothesis.score)
 
 
 def _texts(texts: Iterable[str]) -> Sequence[str]:
     if isinstance(texts, str):
-        raise ValueError("texts must be many texts, got one string")
+        raise ValueError("texts must be a sequence of strings, got a single string")
     return list(texts)
 
 
-def _by_length(texts: Texts, batch_size: int) -> list[list[int]]:
-    """Rows of sentences that are not empty, of like length together."""
+def _by_length(texts: Sentences, batch_size: int) -> list[list[int]]:
+    """Batches of the rows that are not empty, longest first."""
     rows = sorted(map(int, np.flatnonzero(texts.lengths)), key=lambda row: -texts.lengths[row])
     return [rows[at : at + batch_size] for at in range(0, len(rows), batch_size)]

@@ -1,4 +1,4 @@
-"""All steps of the standard decoder with their gradient written out: what training spends its time on.
+"""All steps of the standard decoder with a hand-written backward pass, where training spends most of its time.
 
     query, own = [W_q; W_h]·hidden + [0; b_h]                    hidden: the state before the step
     weights    = softmax(w_v·tanh(query + keys) + mask)
@@ -6,8 +6,8 @@
     given'     = given + W_c·context
     hidden'    = GRU(given', own, hidden)
 
-Textbook order, additive score, one GRU layer. Autograd would tell every step's gradient to every parameter in turn;
-here the loop backward carries only the state, and each parameter gets the gradient of all steps in one product.
+Textbook order, additive score, one GRU layer. Autograd would accumulate the gradient of every step into every
+parameter; here the backward loop carries only the state, and the gradient of a parameter over all steps is one product.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from regard.nn.precision import full_precision
 from regard.seq2seq.recurrence import cell_backward, cell_forward
 
 
-class Unrolled(torch.autograd.Function):
+class UnrolledDecoder(torch.autograd.Function):
     """States (T, B, h), contexts (T, B, m) and weights (T, B, S) of all steps.
 
     Parameters
     ----------
-    given : (T, B, 3h)  the gates as far as embeddings settle them.
-    hidden : (B, h)  before the first step.
+    given : (T, B, 3h)  the part of the gates that depends on the embeddings.
+    hidden : (B, h)  initial state.
     keys : (B, S, a)  projected; values : (B, S, m); mask : (B, S) zeros and −inf.
     W_q : (a, h); w_v : (a,); W_c : (3h, m); W_h : (3h, h); b_h : (3h,).
 
-    *Cost*: keeps O(T·B·S·a) numbers for the way back. There is no gradient of a gradient.
+    *Cost*: stores O(T·B·S·a) numbers for the backward pass. Second derivatives are not available.
     """
 
     @staticmethod
@@ -55,21 +55,21 @@ class Unrolled(torch.autograd.Function):
         contexts = values.new_empty(steps, batch, 1, values.shape[2])
         weights = hidden.new_empty(steps, batch, source)
         features = hidden.new_empty(steps, batch, source, units)
-        kept = []
+        saved_cells = []
         states[0] = hidden
         for t in range(steps):
-            told = torch.addmm(bias, states[t], both.T)  # (B, a + 3h)
-            torch.add(keys, told[:, None, :units], out=features[t]).tanh_()
+            query_own = torch.addmm(bias, states[t], both.T)  # (B, a + 3h)
+            torch.add(keys, query_own[:, None, :units], out=features[t]).tanh_()
             scores = torch.addmv(mask.flatten(), features[t].flatten(0, 1), w_v)
             torch.softmax(scores.view(batch, source), -1, out=weights[t])
             torch.bmm(weights[t][:, None], values, out=contexts[t])
             gates = torch.addmm(given[t], contexts[t, :, 0], W_c.T)
-            kept.append(cell_forward(gates, told[:, units:], states[t], states[t + 1]))
+            saved_cells.append(cell_forward(gates, query_own[:, units:], states[t], states[t + 1]))
         contexts = contexts.squeeze(2)
         ctx.save_for_backward(keys, values, w_v, W_c, both, states, contexts, weights, features)
-        ctx.kept = kept
+        ctx.saved_cells = saved_cells
         ctx.set_materialize_grads(False)
-        # The tensors kept for the way back are not the ones handed out, which a caller may write to.
+        # Copies, because a caller may write to the tensors returned, and the backward pass needs them unchanged.
         return states[1:].clone(), contexts.clone(), weights.clone()
 
     @staticmethod
@@ -80,7 +80,7 @@ class Unrolled(torch.autograd.Function):
         keys, values, w_v, W_c, both, states, contexts, weights, features = ctx.saved_tensors
         (steps, batch, _, units), size = features.shape, states.shape[2]
         d_contexts = torch.zeros_like(contexts) if d_contexts is None else d_contexts.contiguous().clone()
-        d_told = states.new_empty(steps, batch, units + 3 * size)
+        d_query_own = states.new_empty(steps, batch, units + 3 * size)
         d_given = states.new_empty(steps, batch, 3 * size)
         d_scores = torch.empty_like(weights)
         d_keys = torch.zeros_like(keys)
@@ -89,7 +89,7 @@ class Unrolled(torch.autograd.Function):
             for t in reversed(range(steps)):
                 if d_states is not None:
                     d_hidden = d_hidden + d_states[t]
-                d_hidden = cell_backward(d_hidden, ctx.kept[t], states[t], d_given[t], d_told[t, :, units:])
+                d_hidden = cell_backward(d_hidden, ctx.saved_cells[t], states[t], d_given[t], d_query_own[t, :, units:])
                 d_context = d_contexts[t].addmm_(d_given[t], W_c)
                 d_weight = torch.bmm(values, d_context.unsqueeze(2)).squeeze(2)
                 if d_weights is not None:
@@ -97,9 +97,9 @@ class Unrolled(torch.autograd.Function):
                 d_scores[t] = torch._softmax_backward_data(d_weight, weights[t], -1, weights.dtype)
                 d_feature = torch.ops.aten.tanh_backward(d_scores[t].unsqueeze(2) * w_v, features[t])
                 d_keys += d_feature
-                torch.sum(d_feature, 1, out=d_told[t, :, :units])
-                d_hidden = d_hidden.addmm_(d_told[t], both)
-            d_both = d_told.flatten(0, 1).T @ states[:-1].flatten(0, 1)
+                torch.sum(d_feature, 1, out=d_query_own[t, :, :units])
+                d_hidden = d_hidden.addmm_(d_query_own[t], both)
+            d_both = d_query_own.flatten(0, 1).T @ states[:-1].flatten(0, 1)
             return (
                 d_given,
                 d_hidden,
@@ -110,5 +110,5 @@ class Unrolled(torch.autograd.Function):
                 features.flatten(0, 2).T @ d_scores.flatten(),
                 d_given.flatten(0, 1).T @ contexts.flatten(0, 1),
                 d_both[units:],
-                d_told[:, :, units:].sum((0, 1)),
+                d_query_own[:, :, units:].sum((0, 1)),
             )

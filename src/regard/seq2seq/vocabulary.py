@@ -1,11 +1,11 @@
-"""A vocabulary: texts into ids and back, by words, by characters, or by sentencepiece's subwords.
+"""A vocabulary: texts to token ids and back, by words, by characters, or by sentencepiece's subwords.
 
     id   0     1     2     3     4 …
-         pad   unk   bos   eos   tokens, the most frequent first, equal counts in the order of their text
+         pad   unk   bos   eos   tokens, the most frequent first, ties in the order of their text
 
 The four special ids have no text: a literal "<pad>" in a sentence is an ordinary word, and no text encodes to pad, bos
-or eos. Words are split from punctuation ("l'homme." → "l'" "homme" "."; "man's" → "man" "'s"), and joined again by the
-usual spacing; characters keep everything.
+or eos. Words are split from punctuation ("l'homme." → "l'" "homme" "."; "man's" → "man" "'s"), and joined again with
+the usual spacing; by characters, no text is lost.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from itertools import takewhile
 from typing import Any
 
 PAD, UNK, BOS, EOS = range(4)
-SPECIALS = ("<pad>", "<unk>", "<bos>", "<eos>")  # how they are shown, never how they are read
+SPECIALS = ("<pad>", "<unk>", "<bos>", "<eos>")  # used for display only, never parsed
 UNITS = ("words", "characters", "sentencepiece")
 
-# Numbers with their points and commas; French elisions; words, hyphens inside included; what follows an apostrophe;
-# any other visible character.
+# Numbers with points and commas; French elisions; words, including inner hyphens; an apostrophe and what follows it;
+# any other character except white space.
 _LETTER = r"[\w\u0300-\u036f]"
 _WORD = re.compile(
     r"\d+(?:[.,]\d+)+(?!\w)"
@@ -39,12 +39,12 @@ _WORD = re.compile(
 )
 _NO_SPACE_BEFORE = frozenset(",.;:!?)]}%…")
 _NO_SPACE_AFTER = frozenset("([{")
-_SPACE_MARK = "▁"  # how sentencepiece writes a space
+_SPACE_MARK = "▁"  # sentencepiece's symbol for a space
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokens known, and how to find them in a text.
+    """The known tokens, and how to split a text into them.
 
     >>> words = Vocabulary.learn(["the man's dog.", "the cat"])
     >>> words.encode("the dog <pad>"), words.decode([4, 9, 5, 8, 6])
@@ -53,16 +53,16 @@ class Vocabulary:
 
     unit: str
     tokens: tuple[str, ...]  # ids 4, 5, …
-    lower: bool = False  # texts are put in small letters before they are looked up
-    model: bytes = b""  # sentencepiece's own file
+    lower: bool = False  # texts are lowercased first
+    model: bytes = b""  # serialised sentencepiece model
 
     def __post_init__(self) -> None:
         _check_unit(self.unit)
         if (self.unit == "sentencepiece") != bool(self.model):
-            raise ValueError(f"model must be given for unit 'sentencepiece' and for no other; unit is {self.unit!r}")
+            raise ValueError(f"model must be given if and only if unit is 'sentencepiece', got unit {self.unit!r}")
         if len(self._ids) != len(self.tokens):
             again = next(token for token, count in Counter(self.tokens).items() if count > 1)
-            raise ValueError(f"tokens holds {again!r} twice")
+            raise ValueError(f"tokens must be distinct, got {again!r} more than once")
 
     @classmethod
     def learn(
@@ -78,23 +78,26 @@ class Vocabulary:
 
         Parameters
         ----------
-        texts : what to learn from.
+        texts : the training texts.
         unit : "words", "characters" or "sentencepiece" (needs ``pip install 'regard[seq2seq]'``).
-        min_count : leave out what is seen less often than this; sentencepiece has its own rule and takes 1 only.
-        max_size : the most ids, the four special ones included; sentencepiece must be told, and treats it as a wish
-            where the texts are too few.
-        lower : put all texts in small letters.
+        min_count : tokens with a lower count are left out; sentencepiece has its own rule and accepts 1 only.
+        max_size : maximum number of ids, including the four special ones; sentencepiece requires it, and may
+            return fewer if there are too few texts.
+        lower : lowercase all texts.
         """
         _check_unit(unit)
         if isinstance(texts, str):
-            raise ValueError("texts must be many texts, got one string")
+            raise ValueError("texts must be a sequence of strings, got a single string")
         if min_count < 1:
             raise ValueError(f"min_count must be at least 1, got {min_count}")
         if max_size is not None and max_size <= len(SPECIALS):
             raise ValueError(f"max_size must be above {len(SPECIALS)}, got {max_size}")
         if unit == "sentencepiece":
             if max_size is None or min_count != 1:
-                raise ValueError("unit 'sentencepiece' needs max_size, and min_count 1")
+                raise ValueError(
+                    "unit 'sentencepiece' needs max_size and min_count=1, got "
+                    f"max_size={max_size} and min_count={min_count}"
+                )
             model = _learn_pieces([_plain(text, lower) for text in texts], max_size)
             learned = _loaded(model)
             pieces = tuple(learned.IdToPiece(number) for number in range(len(SPECIALS), learned.GetPieceSize()))
@@ -104,7 +107,7 @@ class Vocabulary:
         ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         tokens = [token for token, count in ranked if count >= min_count]
         if not tokens:
-            raise ValueError(f"texts hold no token that is seen {min_count} times")
+            raise ValueError(f"texts contain no token with a count of at least min_count={min_count}")
         return cls(unit, tuple(tokens[: None if max_size is None else max_size - len(SPECIALS)]), lower)
 
     def __len__(self) -> int:
@@ -119,13 +122,13 @@ class Vocabulary:
         return _loaded(self.model)
 
     def split(self, text: str) -> list[str]:
-        """The text's tokens as text, known or not."""
+        """The tokens of a text as strings, known or not."""
         if self.unit == "sentencepiece":
             return list(self._processor.EncodeAsPieces(_plain(text, self.lower)))
         return [_plain(found, self.lower) for found, _ in self._found(text)]
 
     def encode(self, text: str) -> list[int]:
-        """The text's ids, without bos and eos; what is not known is ``UNK``. An empty text has none."""
+        """The ids of a text, without bos and eos; ``UNK`` for unknown tokens. Empty for an empty text."""
         if self.unit == "sentencepiece":
             return list(self._processor.EncodeAsIds(_plain(text, self.lower)))
         return [self._ids.get(token, UNK) for token in self.split(text)]
@@ -133,16 +136,16 @@ class Vocabulary:
     def token(self, number: int) -> str:
         """The text of one id; the special ones are shown as "<pad>", "<unk>", "<bos>" and "<eos>"."""
         if not 0 <= number < len(self):
-            raise ValueError(f"id {number} is not within 0 and {len(self) - 1}")
+            raise ValueError(f"id must lie between 0 and {len(self) - 1}, got {number}")
         return SPECIALS[number] if number < len(SPECIALS) else self.tokens[number - len(SPECIALS)]
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of some ids up to the first eos; pad and bos are left out, an unknown token is "<unk>"."""
-        said = takewhile(lambda number: number != EOS, ids)
-        return self.join([self.token(int(number)) for number in said if number not in (PAD, BOS)])
+        before_end = takewhile(lambda number: number != EOS, ids)
+        return self.join([self.token(int(number)) for number in before_end if number not in (PAD, BOS)])
 
     def join(self, tokens: Sequence[str]) -> str:
-        """Tokens as one text: what ``split`` took apart, with the usual spacing."""
+        """Tokens as one text, with the usual spacing: the inverse of ``split`` up to white space."""
         if self.unit == "characters":
             return "".join(tokens)
         if self.unit == "sentencepiece":
@@ -152,21 +155,21 @@ class Vocabulary:
     def positions(self, text: str) -> list[int]:
         """For each character of the text, the number of its token, or -1 between tokens."""
         if self.unit == "sentencepiece":
-            raise ValueError("positions are known for units 'words' and 'characters', not for 'sentencepiece'")
-        where = [-1] * len(text)
+            raise ValueError("positions are available for units 'words' and 'characters', got 'sentencepiece'")
+        positions = [-1] * len(text)
         for number, (found, start) in enumerate(self._found(text)):
-            where[start : start + len(found)] = [number] * len(found)
-        return where
+            positions[start : start + len(found)] = [number] * len(found)
+        return positions
 
     def _found(self, text: str) -> list[tuple[str, int]]:
-        """Each token as it is written, and where it begins."""
+        """Each token as written in the text, and its first position."""
         _check_text(text)
         if self.unit == "characters":
             return [(character, start) for start, character in enumerate(text)]
         return [(match.group(), match.start()) for match in _WORD.finditer(text)]
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain values that JSON can hold."""
+        """The vocabulary as values that JSON can represent."""
         return {
             "unit": self.unit,
             "lower": self.lower,
@@ -176,15 +179,16 @@ class Vocabulary:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Vocabulary:
-        """What ``to_dict`` gave; anything else is an error that says what is wrong."""
+        """The vocabulary from the result of ``to_dict``. Raises ValueError for anything else."""
         kinds: dict[str, type] = {"unit": str, "lower": bool, "tokens": list, "model": str}
         if not isinstance(plain, Mapping) or set(plain) != set(kinds):
-            raise ValueError(f"a vocabulary has exactly the entries {', '.join(kinds)}")
+            got = ", ".join(map(str, plain)) if isinstance(plain, Mapping) else type(plain).__name__
+            raise ValueError(f"a vocabulary must have exactly the entries {', '.join(kinds)}, got {got}")
         for name, kind in kinds.items():
             if not isinstance(plain[name], kind):
                 raise ValueError(f"{name} of a vocabulary must be {kind.__name__}, got {type(plain[name]).__name__}")
         if not all(isinstance(token, str) for token in plain["tokens"]):
-            raise ValueError("tokens of a vocabulary must be texts")
+            raise ValueError("tokens of a vocabulary must be strings")
         try:
             model = base64.b64decode(plain["model"], validate=True)
         except (binascii.Error, ValueError):
@@ -207,17 +211,20 @@ def token_alignment(
     ((0,), (3,), (3,))
     """
     if len(alignment) != len(target_text):
-        raise ValueError(f"alignment has {len(alignment)} positions, target_text has {len(target_text)} characters")
-    there = source.positions(source_text)
+        raise ValueError(
+            "alignment must have one position per character of target_text, got "
+            f"{len(alignment)} for {len(target_text)}"
+        )
+    source_tokens = source.positions(source_text)
     found: list[set[int]] = [set() for _ in target.split(target_text)]
     for number, position in zip(target.positions(target_text), alignment, strict=True):
-        if number >= 0 and position >= 0 and there[position] >= 0:
-            found[number].add(there[position])
+        if number >= 0 and position >= 0 and source_tokens[position] >= 0:
+            found[number].add(source_tokens[position])
     return tuple(tuple(sorted(numbers)) for numbers in found)
 
 
 def _spaced(tokens: Sequence[str]) -> str:
-    """Words and punctuation with the spaces people put between them; double quotes open and close in turn."""
+    """Words and punctuation with the usual spaces between them; double quotes open and close alternately."""
     text, glue, quotes = "", True, 0
     for token in tokens:
         closing = token == '"' and quotes % 2 == 1
@@ -240,7 +247,7 @@ def _check_text(text: str) -> None:
         text.encode("utf-8")
     except UnicodeEncodeError as reason:
         raise ValueError(
-            f"text holds half of a surrogate pair (U+{ord(text[reason.start]):04X}) at character {reason.start + 1}"
+            f"text contains an unpaired surrogate (U+{ord(text[reason.start]):04X}) at character {reason.start + 1}"
         ) from None
 
 
@@ -266,7 +273,7 @@ def _learn_pieces(texts: list[str], max_size: int) -> bytes:
             vocab_size=max_size,
             hard_vocab_limit=False,
             character_coverage=1.0,
-            # One thread adds up in one order.
+            # With one thread the result is reproducible.
             num_threads=1,
             minloglevel=2,
             pad_id=PAD,
@@ -284,5 +291,5 @@ def _loaded(model: bytes) -> Any:
     try:
         processor.LoadFromSerializedProto(model)
     except RuntimeError as reason:
-        raise ValueError(f"model is not a model of sentencepiece ({reason})") from None
+        raise ValueError(f"model is not a valid sentencepiece model ({reason})") from None
     return processor

@@ -1,4 +1,4 @@
-"""``regard translate``: train a model on pairs of texts, and run, evaluate and look into it."""
+"""``regard translate``: train a model on pairs of texts, translate with it, evaluate it, and show its alignments."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import typer
 
 from regard.cli.translate.align import Align
 from regard.cli.translate.evaluate import Evaluate
-from regard.cli.translate.run import Run
+from regard.cli.translate.run import RunTranslator
 from regard.cli.translate.train import Train
 
 EPILOG = "Pairs are a file of lines source<TAB>target, or two text files, line by line; .gz files are unpacked."
@@ -18,6 +18,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("train", epilog=EPILOG)(Train)
-app.command("run")(Run)
+app.command("run")(RunTranslator)
 app.command("eval", epilog=EPILOG)(Evaluate)
 app.command("align", epilog=EPILOG)(Align)

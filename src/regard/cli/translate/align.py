@@ -1,4 +1,4 @@
-"""``regard translate align``: where the decoder looks when it says given targets."""
+"""``regard translate align``: the attention weights of predicting given targets."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from regard.cli.console import spinner, write_json, write_output
-from regard.cli.translate.inputs import Data, Device, Model, Target, opened, pairs
+from regard.cli.translate.arguments import Data, Device, Model, Target, load_translator, read_data
 
 
-class Form(StrEnum):
-    """How an alignment is written."""
+class AlignmentFormat(StrEnum):
+    """Output format of an alignment."""
 
     pharaoh = "pharaoh"
     text = "text"
@@ -22,34 +22,31 @@ class Form(StrEnum):
 
 @dataclass(frozen=True)
 class Align:
-    """Say the targets of some pairs and write down where the decoder looked for each token."""
+    """Align the targets of pairs with their sources, by the attention weights of each target token."""
 
     model: Model
     data: Data
     target: Target = None
     form: Annotated[
-        Form, typer.Option("--as", help="pharaoh: 0-0 1-2, source-target; text: one line per token; json: all weights.")
-    ] = Form.pharaoh
+        AlignmentFormat,
+        typer.Option("--as", help="pharaoh: 0-0 1-2, source-target; text: one line per token; json: all weights."),
+    ] = AlignmentFormat.pharaoh
     device: Device = "cpu"
 
     def run(self) -> None:
         from regard.seq2seq.alignment import as_text, links, pharaoh
 
         with spinner(f"Opening {self.model}") as now:
-            translator = opened(self.model, self.device)
-            given = pairs(self.data, self.target)
+            translator = load_translator(self.model, self.device)
+            given = read_data(self.data, self.target)
             now(f"Aligning {len(given):,} pairs")
             found = translator.align(given.source, given.target)
         for one in found:
-            if self.form is Form.pharaoh:
-                # The end is not a token of the target text.
+            if self.form is AlignmentFormat.pharaoh:
+                # The end token is not part of the target text.
                 write_output(pharaoh(links(one.weights[: len(one.tokens) - 1])))
-            elif self.form is Form.text:
+            elif self.form is AlignmentFormat.text:
                 write_output(as_text(one) + "\n")
             else:
-                told = {
-                    "source": one.source_tokens,
-                    "target": one.tokens,
-                    "weights": [[round(float(weight), 4) for weight in row] for row in one.weights],
-                }
-                write_json(told)
+                weights = [[round(float(weight), 4) for weight in row] for row in one.weights]
+                write_json({"source": one.source_tokens, "target": one.tokens, "weights": weights})

@@ -1,4 +1,4 @@
-"""``regard translate eval``: how good translations of held-out pairs are."""
+"""``regard translate eval``: the quality of translations of test pairs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from regard.cli.console import spinner, write_json, write_output
-from regard.cli.translate.inputs import Beam, Data, Device, Model, Target, opened, pairs
+from regard.cli.translate.arguments import Beam, Data, Device, Model, Target, load_translator, read_data
 
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Translate pairs held out and compare with their targets: share exactly right, BLEU and chrF (sacrebleu).
+    """Translate test pairs and compare with their targets: exact matches, BLEU and chrF (sacrebleu).
 
-    A model that was trained with --lower is compared with targets in small letters.
+    If the model was trained with --lower, the targets are lowercased first.
     """
 
     model: Model
@@ -30,22 +30,22 @@ class Evaluate:
         from regard.seq2seq.measures import quality
 
         with spinner(f"Opening {self.model}") as now:
-            translator = opened(self.model, self.device)
-            held_out = pairs(self.data, self.target)
+            translator = load_translator(self.model, self.device)
+            held_out = read_data(self.data, self.target)
             now(f"Translating {len(held_out):,} texts")
             found = translator.translate(held_out.source, beam=self.beam, copy_unknown=self.copy_unknown)
             lower = translator.target.lower
             wanted = [text.lower() if lower else text for text in held_out.target]
-            told: dict[str, Any] = quality([one.text for one in found], wanted)._asdict()
-        told["beam"], told["lower"] = self.beam, lower
+            result: dict[str, Any] = quality([one.text for one in found], wanted)._asdict()
+        result["beam"], result["lower"] = self.beam, lower
         if self.as_json:
-            write_json(told)
+            write_json(result)
             return
         rows = {
-            "pairs": f"{told['pairs']:,}",
-            "exact": f"{told['exact']:.2%}",
-            "BLEU": f"{told['bleu']:.2f}  ({told['bleu_signature']})",
-            "chrF": f"{told['chrf']:.2f}",
+            "pairs": f"{result['pairs']:,}",
+            "exact": f"{result['exact']:.2%}",
+            "BLEU": f"{result['bleu']:.2f}  ({result['bleu_signature']})",
+            "chrF": f"{result['chrf']:.2f}",
         }
         for name, value in rows.items():
             write_output(f"{name:6} {value}")

@@ -10,17 +10,18 @@ from typing import Annotated
 import typer
 
 from regard.cli.console import spinner, write_output
-from regard.cli.translate.inputs import Beam, Device, Model, opened
+from regard.cli.translate.arguments import Beam, Device, Model, load_translator
 
-# Lines that are translated together.
-TOGETHER = 256
+# Lines translated at once.
+LINES_PER_BLOCK = 256
 
 
 @dataclass(frozen=True)
-class Run:
+class RunTranslator:
     """Translate lines of text: standard input to standard output, or a file.
 
-    One line out for each line in; an empty line stays empty. A line of more than 1,000 tokens is cut, with a warning.
+    Writes one line for each line read; an empty line stays empty. A line of more than 1,000 tokens is truncated, with a
+    warning.
     """
 
     model: Model
@@ -28,13 +29,13 @@ class Run:
     beam: Beam = 1
     normalise: Annotated[float, typer.Option(help="Divide a log-probability by the length to this power.")] = 1.0
     copy_unknown: Annotated[
-        bool, typer.Option("--copy-unknown", help="For a word it has no name for, say the source word it looked at.")
+        bool, typer.Option("--copy-unknown", help="Replace unknown words by the source word with the largest weight.")
     ] = False
     device: Device = "cpu"
 
     def run(self) -> None:
         with spinner(f"Opening {self.model}"):
-            translator = opened(self.model, self.device)
+            translator = load_translator(self.model, self.device)
         for lines in self._lines():
             found = translator.translate(
                 lines, beam=self.beam, normalise=self.normalise, copy_unknown=self.copy_unknown
@@ -44,12 +45,12 @@ class Run:
             sys.stdout.flush()
 
     def _lines(self) -> Iterator[list[str]]:
-        """Lines of the file a few hundred at a time; from a terminal one by one, as they are typed."""
+        """Lines of the file in blocks; from a terminal one by one, as they are typed."""
         from regard.data import read_lines
 
         if self.data == "-" and sys.stdin is not None and sys.stdin.isatty():
             yield from ([line.rstrip("\n")] for line in sys.stdin)
             return
         lines = read_lines(self.data)
-        for first in range(0, len(lines), TOGETHER):
-            yield list(lines[first : first + TOGETHER])
+        for first in range(0, len(lines), LINES_PER_BLOCK):
+            yield list(lines[first : first + LINES_PER_BLOCK])

@@ -1,4 +1,4 @@
-"""From pairs of texts to a translator, in one call: what is taught, its task for the trainer, and the training."""
+"""From pairs of texts to a translator, in one call: settings of the task, the task, and its training."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from torch.nn import functional as F
 
 from regard.data.files import PathLike
 from regard.data.pairs import Pairs
-from regard.seq2seq.batches import Batch, Texts, bucketed, collate, in_order
 from regard.seq2seq.model import Architecture, Seq2Seq
-from regard.seq2seq.trainer import Trainer
-from regard.seq2seq.training import Outcome, Progress, Training
+from regard.seq2seq.token_batches import Sentences, TokenBatch, bucketed, collate, in_order
+from regard.seq2seq.trainer import Trainer, Training, TrainingOutcome, TrainingProgress
 from regard.seq2seq.translator import Translator
 from regard.seq2seq.vocabulary import PAD, Vocabulary
 
@@ -29,18 +28,18 @@ PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
 
 @dataclass(frozen=True)
 class Lesson:
-    """What is learned from pairs, and how they are dealt out.
+    """The settings of vocabularies, batches and loss.
 
     Parameters
     ----------
     unit, max_size, min_count, lower : of both vocabularies, as in ``Vocabulary.learn``.
-    target_unit : of the target's vocabulary, where it is another: number words into digits, say.
+    target_unit : of the target's vocabulary, if it differs, for example for words to digits.
     batch_size : pairs in a batch.
-    label_smoothing : the share of a token's probability that all tokens share.
-    scheduled_sampling : the share of tokens that the decoder is given from its own mouth at the end of training, rising
-        evenly from none.
-    max_tokens : pairs with a longer side are left out.
-    precision : "float32", or "bfloat16" for products on a GPU; sums and weights stay float32.
+    label_smoothing : the probability that the target distribution spreads over all tokens.
+    scheduled_sampling : the fraction of input tokens that are the decoder's own predictions at the end of training,
+        rising linearly from 0.
+    max_tokens : pairs with more tokens on either side are left out.
+    precision : "float32", or "bfloat16" for products on a GPU; sums and parameters stay float32.
     """
 
     unit: str = "words"
@@ -66,18 +65,23 @@ class Lesson:
 
 
 class PairsTask:
-    """Learning to say the targets of some sources.
+    """The task of predicting the targets of sources, for ``Trainer``.
 
     Parameters
     ----------
     module : the model.
-    train, valid : source and target sentences as token numbers.
-    lesson : how pairs are dealt out.
-    seed : of the order of pairs, which is another in every epoch.
+    train, valid : source and target sentences as token ids.
+    lesson : settings of batches and loss.
+    seed : of the order of pairs, which differs between epochs.
     """
 
     def __init__(
-        self, module: Seq2Seq, train: tuple[Texts, Texts], valid: tuple[Texts, Texts], lesson: Lesson, seed: int
+        self,
+        module: Seq2Seq,
+        train: tuple[Sentences, Sentences],
+        valid: tuple[Sentences, Sentences],
+        lesson: Lesson,
+        seed: int,
     ) -> None:
         self.module, self._train, self._lesson, self._seed = module, train, lesson, seed
         self._held_out = [collate(*valid, rows) for rows in in_order(*valid, 4 * lesson.batch_size)]
@@ -87,20 +91,20 @@ class PairsTask:
         return next(self.module.parameters()).device
 
     def batches(self, epoch: int) -> Sequence[list[int]]:
-        """Rows of each batch, in an order that depends on the seed and the epoch alone."""
+        """Rows of each batch, in an order that depends only on the seed and the epoch."""
         return bucketed(*self._train, self._lesson.batch_size, np.random.default_rng((self._seed, epoch)))
 
     def loss(self, batch: list[int], progress: float) -> tuple[Tensor, int]:
-        """Mean of −log p(token | source, tokens before it), smoothed, and how many tokens there were."""
-        told = collate(*self._train, batch).to(self.device)
+        """Mean of −log p(token | source, previous tokens), with label smoothing, and the number of tokens."""
+        pairs = collate(*self._train, batch).to(self.device)
         own = None
         if self._lesson.scheduled_sampling:
-            share = self._lesson.scheduled_sampling * progress
-            own = torch.rand(told.tokens.shape, device=self.device) < share
-        return self._mean(told, own, self._lesson.label_smoothing), told.tokens_wanted
+            rate = self._lesson.scheduled_sampling * progress
+            own = torch.rand(pairs.tokens.shape, device=self.device) < rate
+        return self._mean(pairs, own, self._lesson.label_smoothing), pairs.tokens_wanted
 
     def validate(self) -> float:
-        """Mean of −log p(token) over all tokens held out, not smoothed."""
+        """Mean of −log p(token) over all validation tokens, without label smoothing."""
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         count = 0
         for batch in self._held_out:
@@ -108,7 +112,7 @@ class PairsTask:
             count += batch.tokens_wanted
         return float(total) / count
 
-    def _mean(self, batch: Batch, own: Tensor | None, smoothing: float) -> Tensor:
+    def _mean(self, batch: TokenBatch, own: Tensor | None, smoothing: float) -> Tensor:
         dtype = PRECISIONS[self._lesson.precision]
         with torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None):
             logits, _ = self.module(batch.source, batch.lengths, batch.tokens, own)
@@ -118,10 +122,10 @@ class PairsTask:
 
 
 class Learned(NamedTuple):
-    """A translator, and how its training went."""
+    """A translator and the outcome of its training."""
 
     translator: Translator
-    outcome: Outcome
+    outcome: TrainingOutcome
 
 
 def learn(
@@ -135,61 +139,67 @@ def learn(
     folder: PathLike | None = None,
     resume: bool = False,
     every: float = 30.0,
-    watch: Callable[[Progress], None] | None = None,
+    watch: Callable[[TrainingProgress], None] | None = None,
 ) -> Learned:
-    """A translator that has learned to say the targets of some sources.
+    """A translator trained on pairs of texts.
 
     Parameters
     ----------
-    train : pairs to learn from; vocabularies are learned from them alone.
-    valid : pairs that tell when to stop, and which epoch to keep.
-    architecture, lesson, training : what the model is made of, what it is taught, and how.
+    train : training pairs; the vocabularies are learned from them alone.
+    valid : validation pairs, for early stopping and for choosing the best epoch.
+    architecture, lesson, training : settings of the model, of the task, and of the training.
     device : "cpu" or "cuda".
-    folder : where checkpoints, metrics (JSON lines) and in the end the translator go; it must exist.
-    resume : go on from the checkpoint in ``folder``.
+    folder : an existing folder for checkpoints, metrics (JSON lines) and finally the translator.
+    resume : continue from the checkpoint in ``folder``.
     every : seconds between two checkpoints.
-    watch : called with ``Progress`` while it trains.
+    watch : called with ``TrainingProgress`` during training.
 
-    *Cost*: an epoch takes O(tokens·hidden_size²) time, and for every target token that of the score for its source.
+    *Cost*: O(tokens·hidden_size²) time per epoch, and for every target token that of the score for its source.
     """
     architecture, lesson, training = architecture or Architecture(), lesson or Lesson(), training or Training()
     source, target = (
         Vocabulary.learn(texts, unit, min_count=lesson.min_count, max_size=lesson.max_size, lower=lesson.lower)
         for texts, unit in ((train.source, lesson.unit), (train.target, lesson.target_unit or lesson.unit))
     )
-    read = {name: _read(pairs, source, target, lesson, name) for name, pairs in (("train", train), ("valid", valid))}
+    encoded = {
+        name: _encode(pairs, source, target, lesson, name) for name, pairs in (("train", train), ("valid", valid))
+    }
     with torch.random.fork_rng():
         torch.manual_seed(training.seed)
         model = Seq2Seq(architecture, len(source), len(target)).to(device)
-    task = PairsTask(model, read["train"], read["valid"], lesson, training.seed)
+    task = PairsTask(model, encoded["train"], encoded["valid"], lesson, training.seed)
     settings = {**asdict(architecture), **asdict(lesson), "train": _digest(train), "valid": _digest(valid)}
     trainer = Trainer(task, training, folder=folder, every=every, settings=settings, watch=watch)
     outcome = trainer.run(resume=resume)
-    told = {"ended": outcome.ended, "epochs": len(outcome.losses), "steps": outcome.steps, "pairs": len(train)}
-    translator = Translator(model.eval(), source, target, told)
+    metadata = {"ended": outcome.ended, "epochs": len(outcome.losses), "steps": outcome.steps, "pairs": len(train)}
+    translator = Translator(model.eval(), source, target, metadata)
     if folder is not None and outcome.ended != "interrupted":
         translator.save(Path(folder) / MODEL, force=True)
     return Learned(translator, outcome)
 
 
-def _read(pairs: Pairs, source: Vocabulary, target: Vocabulary, lesson: Lesson, name: str) -> tuple[Texts, Texts]:
-    """Both sides as token numbers, without pairs that are too long or whose source is empty."""
+def _encode(
+    pairs: Pairs, source: Vocabulary, target: Vocabulary, lesson: Lesson, name: str
+) -> tuple[Sentences, Sentences]:
+    """Both sides as token ids, without pairs that are too long or have an empty source."""
     both = [(source.encode(a), target.encode(b)) for a, b in zip(pairs.source, pairs.target, strict=True)]
-    kept = [(a, b) for a, b in both if a and max(len(a), len(b)) <= lesson.max_tokens]
-    if not kept:
-        raise ValueError(f"{name} holds no pair with 1 to {lesson.max_tokens} tokens on either side")
-    if len(kept) < len(both):
+    usable = [(a, b) for a, b in both if a and max(len(a), len(b)) <= lesson.max_tokens]
+    if not usable:
+        raise ValueError(
+            f"{name} must contain a pair with 1 to {lesson.max_tokens} tokens on either side, got none in {len(both):,}"
+        )
+    if len(usable) < len(both):
         warnings.warn(
-            f"{len(both) - len(kept):,} of {len(both):,} pairs of {name} are left out: their source is empty, or a "
-            f"side has more than {lesson.max_tokens} tokens",
+            f"{len(both) - len(usable):,} of {len(both):,} pairs of {name} are left out: their source is empty, or "
+            f"a side has more than {lesson.max_tokens} tokens",
             stacklevel=3,
         )
-    return Texts([a for a, _ in kept]), Texts([b for _, b in kept])
+    return Sentences([a for a, _ in usable]), Sentences([b for _, b in usable])
 
 
 def _digest(pairs: Pairs) -> str:
-    """The SHA-256 of all texts: a training is resumed with the pairs it began with."""
-    whole = hashlib.sha256()
+    """The SHA-256 of all texts: a training can be resumed only with the same pairs."""
+    digest = hashlib.sha256()
     for a, b in zip(pairs.source, pairs.target, strict=True):
-        whole.update(f"{a}\n{b}\n".encode("utf-8", "surrogatepass"))
-    return whole.hexdigest()
+        digest.update(f"{a}\n{b}\n".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()

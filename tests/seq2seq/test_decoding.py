@@ -9,8 +9,8 @@ import torch
 
 from regard.nn import AdditiveScore
 from regard.seq2seq.decoder import AttentionDecoder
+from regard.seq2seq.decoding import Ends, beam, greedy
 from regard.seq2seq.encoder import Encoder
-from regard.seq2seq.speaking import Ends, beam, greedy
 
 BEGIN, END = 1, 2
 ENDS = Ends(BEGIN, END, times=1.0, more=3)

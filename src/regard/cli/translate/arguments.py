@@ -1,4 +1,4 @@
-"""What the commands of ``regard translate`` have in common: pairs, and a model to open."""
+"""Arguments that the commands of ``regard translate`` share, and how they are read."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 Data = Annotated[str, typer.Argument(help="Pairs: lines of source<TAB>target; with --target, the source texts.")]
 Target = Annotated[str | None, typer.Option(metavar="FILE", help="The target texts, one line per line of DATA.")]
 Model = Annotated[str, typer.Argument(help="Translator file, such as the model.regard that train wrote.")]
-Beam = Annotated[int, typer.Option(min=1, help="Hypotheses that grow side by side; 1 takes the likeliest token.")]
+Beam = Annotated[int, typer.Option(min=1, help="Width of the beam search; 1 is greedy search.")]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 
 
-def pairs(data: str, target: str | None) -> Pairs:
-    """The pairs of one file, or of two."""
+def read_data(data: str, target: str | None) -> Pairs:
+    """The pairs of one file of pairs, or of two text files."""
     from regard.data import read_pairs, read_parallel
 
     return read_pairs(data) if target is None else read_parallel(data, target)
 
 
-def opened(model: str, device: str) -> Translator:
-    """The translator in a file, on a device that is there."""
+def load_translator(model: str, device: str) -> Translator:
+    """The translator in a file, moved to a device."""
     from regard.seq2seq.translator import Translator
 
     check_device(device)
@@ -33,10 +33,10 @@ def opened(model: str, device: str) -> Translator:
 
 
 def check_device(device: str) -> None:
-    """Refuse a device that this machine does not have."""
+    """Raise ValueError unless torch can use the device."""
     import torch
 
     if device not in ("cpu", "cuda"):
         raise ValueError(f"--device must be cpu or cuda, got {device!r}")
     if device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("--device cuda: this machine has no CUDA device that torch can use")
+        raise ValueError("--device cuda needs a CUDA device, and torch finds none on this machine")

@@ -1,13 +1,13 @@
-"""Several heads: the same attention looks through several projections at once, and the answers are joined."""
+"""Multi-head attention: the same pooling over several projections at once, with the outputs concatenated."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
-from regard.nn.inputs import cleaned, score_shape, with_nan
+from regard.nn.attention_pooling import Attended, AttentionPooling
+from regard.nn.layer_inputs import cleaned, score_shape, with_nan
 from regard.nn.masks import allowed, combined, joined
-from regard.nn.pooling import Attended, AttentionPooling
-from regard.nn.scores import at_least_one
+from regard.nn.score_layers import at_least_one
 from regard.tensors.inputs import Lengths
 
 
@@ -19,14 +19,14 @@ def multi_head(
     value_size: int | None = None,
     hidden_size: int | None = None,
 ) -> MultiHead:
-    """Wrap attention in heads: W_o [pooling(W_q q, W_k k, W_v v) for each head, side by side].
+    """Multi-head attention: W_o [pooling(W_q q, W_k k, W_v v) for each head, concatenated].
 
     Parameters
     ----------
-    pooling : any ``AttentionPooling``; its score sees hidden_size/heads features, and all heads share it.
-    heads : how many.
-    query_size : features of a query; key_size, value_size : of a key and of a value, query_size unless given.
-    hidden_size : features of all heads together and of the output, a multiple of heads; query_size unless given.
+    pooling : any ``AttentionPooling``; its score gets hidden_size/heads features; all heads share it.
+    heads : number of heads.
+    query_size : features of a query; key_size, value_size : of a key and of a value, by default query_size.
+    hidden_size : features of all heads together and of the output, a multiple of heads; by default query_size.
 
     Returns
     -------
@@ -47,7 +47,7 @@ def multi_head(
 
 
 class MultiHead(nn.Module):
-    """What ``multi_head`` returns. Parameters ``W_q``, ``W_k``, ``W_v``, ``W_o``, without bias."""
+    """The module that ``multi_head`` returns. Parameters ``W_q``, ``W_k``, ``W_v``, ``W_o``, without bias."""
 
     def __init__(
         self, pooling: AttentionPooling, heads: int, query_size: int, key_size: int, value_size: int, hidden_size: int
@@ -81,15 +81,15 @@ class MultiHead(nn.Module):
         batch, *pairs = score_shape(queries, keys, values)
         if queries.ndim != 3 or len(pairs) != 2:
             raise ValueError(f"queries must have shape (batch, queries, features), got {tuple(queries.shape)}")
-        own = attn_mask is not None and attn_mask.ndim == 4  # a mask for every head
-        mask = combined((batch, *pairs), queries.device, valid_lens, None if own else attn_mask)
+        per_head = attn_mask is not None and attn_mask.ndim == 4
+        mask = combined((batch, *pairs), queries.device, valid_lens, None if per_head else attn_mask)
         if mask is not None and mask.ndim == 3:
             mask = mask.unsqueeze(1)
-        if own:
+        if per_head:
             mask = joined(mask, combined((batch, self.heads, *pairs), queries.device, attn_mask=attn_mask))
-        # Garbage must not reach the projections either: a gradient of 0 times NaN is NaN.
-        somebody = None if mask is None else allowed(mask).expand(batch, self.heads, *pairs).any(1)
-        inputs = cleaned(queries, keys, values, somebody)
+        # Masked NaN must not reach the projections either: a gradient of 0 times NaN is NaN.
+        in_any_head = None if mask is None else allowed(mask).expand(batch, self.heads, *pairs).any(1)
+        inputs = cleaned(queries, keys, values, in_any_head)
         pooled = self.pooling(
             self._split(self.W_q(inputs.queries)),
             self._split(self.W_k(inputs.keys)),
@@ -99,12 +99,12 @@ class MultiHead(nn.Module):
         )
         output, weights = pooled if need_weights else (pooled, None)
         output = self.W_o(output.transpose(1, 2).flatten(-2))  # (B, heads, Q, ·) → (B, Q, hidden)
-        if inputs.spoilt is not None:
-            # Heads mix the columns: one bad number in a value reaches them all.
-            output = with_nan(output, inputs.spoilt.output.any(-1, keepdim=True))
+        if inputs.non_finite is not None:
+            # The projections mix the columns: one non-finite entry of a value affects all of them.
+            output = with_nan(output, inputs.non_finite.output.any(-1, keepdim=True))
             if weights is not None:
-                spoilt = inputs.spoilt.rows.unsqueeze(1)
-                weights = with_nan(weights, spoilt if mask is None else spoilt & allowed(mask))
+                rows = inputs.non_finite.rows.unsqueeze(1)
+                weights = with_nan(weights, rows if mask is None else rows & allowed(mask))
         return output if weights is None else Attended(output, weights)
 
     def _split(self, rows: Tensor) -> Tensor:

@@ -10,12 +10,11 @@ import torch
 
 from regard.data import Pairs, number_words
 from regard.seq2seq.alignment import error_rate, links
-from regard.seq2seq.batches import Texts
-from regard.seq2seq.learning import Lesson, PairsTask, learn
 from regard.seq2seq.measures import quality
 from regard.seq2seq.model import Architecture, Seq2Seq
-from regard.seq2seq.trainer import METRICS
-from regard.seq2seq.training import Training
+from regard.seq2seq.pair_training import Lesson, PairsTask, learn
+from regard.seq2seq.token_batches import Sentences
+from regard.seq2seq.trainer import METRICS, Training
 from regard.seq2seq.translator import Translator
 from regard.seq2seq.vocabulary import token_alignment
 from support.trainings import same, taught, words
@@ -73,13 +72,13 @@ def test_57_pairs_that_are_too_long_or_empty_are_left_out_and_counted() -> None:
             lesson=Lesson(max_tokens=2),
             training=Training(epochs=1),
         )
-    with pytest.raises(ValueError, match="valid holds no pair with 1 to 200 tokens"):
+    with pytest.raises(ValueError, match="valid must contain a pair with 1 to 200 tokens"):
         learn(Pairs(("a",), ("b",)), Pairs(("",), ("a",)), architecture=Architecture(4, 4))
 
 
 def task(**options: object) -> PairsTask:
     torch.manual_seed(0)
-    texts = Texts([[4, 5, 6], [7], [5, 5, 5, 5, 6]])
+    texts = Sentences([[4, 5, 6], [7], [5, 5, 5, 5, 6]])
     model = Seq2Seq(Architecture(6, 6), 9, 9)
     return PairsTask(model, (texts, texts), (texts, texts), replace(Lesson(batch_size=3), **options), seed=0)
 

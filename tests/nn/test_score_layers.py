@@ -159,7 +159,7 @@ def test_a_number_or_a_tensor_says_what_is_learned():
 
 @pytest.mark.parametrize("w", [torch.nan, torch.inf, [1.0, -torch.inf], torch.ones(1, 1, 1)])
 def test_27_a_w_that_cannot_be_is_refused(w):
-    with pytest.raises(ValueError, match=r"w must be a finite number, \(d,\) numbers or a matrix"):
+    with pytest.raises(ValueError, match=r"w must be a finite number, a vector \(d,\) or a matrix"):
         GaussianScore(w)
 
 

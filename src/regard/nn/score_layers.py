@@ -1,7 +1,7 @@
-"""Scores as layers: queries (…, Q, d) and keys (…, K, d) in, scores (…, Q, K) out, parameters learned.
+"""Scores as layers: queries (…, Q, d) and keys (…, K, d) in, scores (…, Q, K) out, with learned parameters.
 
-The functions say what a score is; the modules hold its parameters. Any module of the same form will do as a score.
-Additive scores stand in ``additive``.
+The functions compute a score; the modules hold its parameters. Any module with the same signature can be a score.
+Additive scores are in ``additive``.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from regard.tensors.decay import decaying
 def gaussian(queries: Tensor, keys: Tensor, w: Tensor) -> Tensor:
     """−½‖w∘(q − k)‖², the difference first: w is a scalar, (d,) or a matrix (d, r). *Cost*: O(Q·K·d) memory.
 
-    A query so far from every key that scores would round to each other has them relative to that of a nearest key.
+    For a query so far from every key that its scores would all round to one number, scores are relative to that of a
+    nearest key.
     """
     return decaying(*widened(queries, keys, w))[0]
 
 
 def dot_product(queries: Tensor, keys: Tensor) -> Tensor:
-    """q·k/√d, so that features of unit variance give scores of unit variance whatever d."""
+    """q·k/√d: features of unit variance give scores of unit variance for every d."""
     queries, keys = widened(queries, keys)
     return (queries / sqrt(max(queries.shape[-1], 1))) @ keys.transpose(-2, -1)
 
 
-class Score(nn.Module):
-    """What the scores of this package share: keys are kept once for all queries to come, then scored with each."""
+class ScoreLayer(nn.Module):
+    """Base of the scores of this package: keys are prepared once, and then scored with any number of queries."""
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
         self.check(queries, keys)
@@ -44,25 +45,25 @@ class Score(nn.Module):
             raise ValueError(f"queries have {queries.shape[-1]} features and keys {keys.shape[-1]}; they must agree")
 
     def keep(self, keys: Tensor) -> Tensor:
-        """Keys as ``between`` takes them: as they are, unless the score projects them."""
+        """Keys as ``between`` expects them: unchanged, unless the score projects them."""
         return keys
 
-    def between(self, queries: Tensor, kept: Tensor) -> Tensor:
-        """Scores (…, Q, K) for keys that were kept."""
+    def between(self, queries: Tensor, prepared: Tensor) -> Tensor:
+        """Scores (…, Q, K) between queries and the result of ``keep(keys)``."""
         raise NotImplementedError
 
-    def for_programs(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, scores.Score]:
-        """Queries, keys and a score of ``regard.scores`` that come to the same."""
+    def as_plain(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, scores.Score]:
+        """Queries, keys and a score of ``regard.scores`` that give the same scores."""
         raise NotImplementedError
 
 
-class GaussianScore(Score):
+class GaussianScore(ScoreLayer):
     """−½‖w∘(q − k)‖² with a learned w: with this score, attention pooling is Nadaraya–Watson regression.
 
     Parameters
     ----------
-    w : where learning starts, and what is learned: a number, one number per feature (d,), or a matrix (d, r) that maps
-        differences to r coordinates. 1/w is the bandwidth, and |w| is what counts.
+    w : initial value of the learned parameter: a number, one number per feature (d,), or a matrix (d, r) that maps
+        differences to r coordinates. 1/w is the bandwidth; the sign of w has no effect.
     device, dtype : of the parameter ``w``.
 
     *Cost*: O(Q·K·d) time and memory.
@@ -85,7 +86,7 @@ class GaussianScore(Score):
         if not start.is_floating_point():
             start = start.to(torch.get_default_dtype())
         if start.ndim > 2 or not bool(start.isfinite().all()):
-            raise ValueError(f"w must be a finite number, (d,) numbers or a matrix (d, r), got {w!r}")
+            raise ValueError(f"w must be a finite number, a vector (d,) or a matrix (d, r), got {w!r}")
         self.w = nn.Parameter(start.detach().clone())
 
     def check(self, queries: Tensor, keys: Tensor) -> None:
@@ -93,10 +94,10 @@ class GaussianScore(Score):
         if self.w.ndim and self.w.shape[0] != keys.shape[-1]:
             raise ValueError(f"w is for {self.w.shape[0]} features but keys have {keys.shape[-1]}")
 
-    def between(self, queries: Tensor, kept: Tensor) -> Tensor:
-        return gaussian(queries, kept, self.w)
+    def between(self, queries: Tensor, prepared: Tensor) -> Tensor:
+        return gaussian(queries, prepared, self.w)
 
-    def for_programs(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, scores.Score]:
+    def as_plain(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, scores.Score]:
         queries, keys, w = widened(queries, keys, self.w)
         return queries, keys, scores.Gaussian(w)
 
@@ -104,8 +105,8 @@ class GaussianScore(Score):
         return f"w={self.w.item():.4g}" if self.w.ndim == 0 else f"w={tuple(self.w.shape)}"
 
 
-class DotProductScore(Score):
-    """q·k/√d: nothing to learn, and unit variance whatever d.
+class DotProductScore(ScoreLayer):
+    """q·k/√d, without parameters: features of unit variance give scores of unit variance for every d.
 
     *Cost*: O(Q·K·d) time, O(Q·K) memory.
 
@@ -113,20 +114,20 @@ class DotProductScore(Score):
     [[[2.0, 2.0]]]
     """
 
-    def between(self, queries: Tensor, kept: Tensor) -> Tensor:
-        return dot_product(queries, kept)
+    def between(self, queries: Tensor, prepared: Tensor) -> Tensor:
+        return dot_product(queries, prepared)
 
-    def for_programs(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, scores.Score]:
+    def as_plain(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, scores.Score]:
         return queries, keys, scores.DotProduct(1.0)
 
 
-class BilinearScore(Score):
+class BilinearScore(ScoreLayer):
     """qᵀ W k: a dot product between queries and keys of different sizes.
 
     Parameters
     ----------
-    query_size, key_size : features of a query and of a key. ``W`` is (query_size, key_size) and starts so that features
-        of unit variance give scores of unit variance.
+    query_size, key_size : features of a query and of a key. ``W`` is (query_size, key_size), initialised so that
+        features of unit variance give scores of unit variance.
     device, dtype : of the parameter ``W``.
 
     *Cost*: O(K·query_size·key_size + Q·K·query_size) time, O(Q·K) memory.
@@ -157,11 +158,11 @@ class BilinearScore(Score):
         keys, W = widened(keys, self.W)
         return keys @ W.T
 
-    def between(self, queries: Tensor, kept: Tensor) -> Tensor:
-        queries, kept = widened(queries, kept)
-        return queries @ kept.transpose(-2, -1)
+    def between(self, queries: Tensor, prepared: Tensor) -> Tensor:
+        queries, prepared = widened(queries, prepared)
+        return queries @ prepared.transpose(-2, -1)
 
-    def for_programs(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, scores.Score]:
+    def as_plain(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, scores.Score]:
         queries, keys, W = widened(queries, keys, self.W)
         return queries, keys @ W.T, scores.DotProduct(W.shape[0] ** 0.5)
 
@@ -170,10 +171,10 @@ class BilinearScore(Score):
 
 
 def fits(queries: Tensor, keys: Tensor, query_size: int, key_size: int) -> None:
-    """Raise ValueError unless queries and keys have the widths a score was made for."""
+    """Raise ValueError unless queries and keys have the sizes the score was created for."""
     if (queries.shape[-1], keys.shape[-1]) != (query_size, key_size):
         raise ValueError(
-            f"the score is for query_size={query_size} and key_size={key_size}, "
+            f"the score has query_size={query_size} and key_size={key_size}, "
             f"but queries have {queries.shape[-1]} features and keys {keys.shape[-1]}"
         )
 

@@ -277,7 +277,7 @@ def test_what_is_refused(change, error, message):
 
 
 def test_a_score_must_be_callable():
-    with pytest.raises(TypeError, match="score must be a module such as GaussianScore"):
+    with pytest.raises(TypeError, match="score must be callable, such as GaussianScore"):
         AttentionPooling("gaussian")
 
 

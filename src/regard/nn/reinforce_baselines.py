@@ -1,10 +1,10 @@
-"""Baselines: what a cost is compared with before it moves the weight of a choice.
+"""Baselines for REINFORCE: what the cost of a choice is compared with.
 
-REINFORCE follows (cost − baseline)·∇log p(choice). Any baseline that does not know the choice leaves the mean of that
-as it is, and one that is near the cost makes it vary less.
+REINFORCE follows (cost − baseline)·∇log p(choice). A baseline that does not depend on the choice leaves the mean of
+this gradient unchanged, and one close to the cost lowers its variance.
 
-A baseline is a module called with costs (S, …, Q), one for each of S samples, and queries (…, Q, d), both detached; it
-returns a level that broadcasts to the costs. Where the level has gradients it is fitted to the costs by least squares.
+A baseline is a module called with costs (S, …, Q), one per sample, and queries (…, Q, d), both detached; it returns a
+level that broadcasts to the costs. If the level has gradients, it is fitted to the costs by least squares.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 
 class MovingAverage(nn.Module):
-    """The mean of earlier costs: level ← decay·level + (1 − decay)·mean(cost), after each use in training.
+    """An exponential moving average: level ← decay·level + (1 − decay)·mean(cost), after each call in training mode.
 
-    It starts with the first mean; the first costs of all are compared with 0.
+    The first call returns 0 and sets the level to the mean of its costs.
 
     Parameters
     ----------
-    decay : how much of the level stays, in [0, 1).
+    decay : weight of the previous level, in [0, 1).
     """
 
     level: Tensor
@@ -47,7 +47,7 @@ class MovingAverage(nn.Module):
 
 
 class LearnedBaseline(nn.Module):
-    """A straight line in the query, learned beside the attention: level = a·q + b.
+    """A linear function of the query, learned together with the attention: level = a·q + b.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class LearnedBaseline(nn.Module):
 
 
 class LeaveOneOut(nn.Module):
-    """The mean cost of the other samples; needs at least two of them. Nothing to learn, nothing to remember."""
+    """The mean cost of the other samples, of which there must be at least one. It has no parameters and no state."""
 
     def forward(self, cost: Tensor, queries: Tensor) -> Tensor:  # noqa: ARG002
         return (cost.sum(0, keepdim=True) - cost) / (cost.shape[0] - 1)
