@@ -32,7 +32,7 @@ def shoot(browser: Browser, address: str, name: str, ready: str, scroll: str | N
         page.locator(scroll).scroll_into_view_if_needed()
         page.evaluate("name => document.querySelector(name).scrollIntoView()", scroll)
     for _ in range(steps):
-        page.locator("#looks").press("ArrowRight")
+        page.locator("#decoder").press("ArrowRight")
     page.wait_for_timeout(800)
     page.screenshot(path=HERE / f"{name}.png")
     page.close()
@@ -60,7 +60,7 @@ def main() -> None:
             assert server.stdout is not None
             address = next(found[0] for line in server.stdout if (found := re.search(r"http://\S+", line)))
             shoot(browser, address, "playground", "svg circle")
-            shoot(browser, f"{address}#view=dates&date=mardi 24 août 1999", "dates", "#looks .step.at", steps=6)
+            shoot(browser, f"{address}#view=dates&date=mardi 24 août 1999", "dates", "#decoder .step.at", steps=6)
         finally:
             server.terminate()
             server.wait()

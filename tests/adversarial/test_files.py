@@ -69,7 +69,7 @@ def test_an_empty_cell_is_a_gap_in_a_feature_and_refused_in_the_target(case: str
     with pytest.raises(TableError, match=r"gap\.csv: row 1, column 'x': is empty"):
         read_table(path).matrix(["x", "y"])
     assert main(fit(path, tmp_path)) == 0
-    assert "1 of 4 rows have empty cells: learned from the other 3" in capfd.readouterr().err
+    assert "1 of 4 rows has empty cells: bandwidths are learned from the other 3;" in capfd.readouterr().err
     assert main(["predict", str(tmp_path / "model.regard"), str(path)]) == 0
     assert len(capfd.readouterr().out.split()) == 5
     path.write_text(f"x,y\n1,2\n3,{EMPTY[case]}\n5,6\n", encoding="utf-8")

@@ -50,7 +50,7 @@ def arithmetic(playground, chromium):
     page.goto(playground.new_url())
     yield lambda code, given: page.evaluate(
         f"async (given) => {{ const p = await import('/pooling.js'), d = await import('/diagnosis.js'), "
-        f"l = await import('/looks.js'); {code} }}",
+        f"l = await import('/query_details.js'); {code} }}",
         given,
     )
     context.close()
@@ -76,7 +76,7 @@ def test_curve_weights_and_left_out(arithmetic, kernel):
     code = """
     const x = Float64Array.from(given.x), y = Float64Array.from(given.y), q = Float64Array.from(given.q);
     return given.widths.map((w) => {
-      const found = p.looks(given.kernel, w, x, y), n = x.length;
+      const found = p.attention(given.kernel, w, x, y), n = x.length;
       const weights = Array.from(x, (_, i) => Array.from(x, (_, j) => found.weights[i * n + j] / found.mass[i]));
       const [answer, leftOut, neighbours] = [found.answer, found.leftOut, found.neighbours].map((each) => [...each]);
       return { curve: [...p.curve(given.kernel, w, q, x, y)], weights, answer, leftOut, neighbours,
@@ -168,7 +168,7 @@ def test_the_diagnosis_is_the_librarys(arithmetic, kernel, seed):
     x, y = notes(40, seed)[:2]
     code = """const x = Float64Array.from(given.x), y = Float64Array.from(given.y), swept = d.sweep(given.kernel, x, y);
     return given.widths.map((w) => {
-      const loss = p.error(p.leftOut(given.kernel, w, x, y), y), found = p.looks(given.kernel, w, x, y);
+      const loss = p.error(p.leftOut(given.kernel, w, x, y), y), found = p.attention(given.kernel, w, x, y);
       return { ...d.diagnose(w, loss, x.length, swept), loss, best: swept.bestLoss, mean: swept.meanLoss,
         training: p.error(found.answer, y), neighbours: d.median(found.neighbours) };
     });"""

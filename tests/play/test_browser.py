@@ -144,15 +144,15 @@ def test_a_training_can_be_stopped(visit, monkeypatch):
     assert page.state()["learned"]["kernel"] == "triweight"
 
 
-def test_hovering_shows_where_a_query_looks(visit):
+def test_hovering_shows_the_weights_of_a_query(visit):
     page = visit().open("#w=3")
     x, y = page.dot(25)
     page.page.mouse.move(x + 15, y + 60)
-    wait_for(page.page, "document.querySelectorAll('#plot .looks line').length")
-    lines = page.page.locator("#plot .looks line:visible")
+    wait_for(page.page, "document.querySelectorAll('#plot .weights line').length")
+    lines = page.page.locator("#plot .weights line:visible")
     widths = [float(lines.nth(i).get_attribute("stroke-width")) for i in range(lines.count())]
     assert widths == sorted(widths, reverse=True)
-    told = page.text("#told")
+    told = page.text("#plot-status")
     asked = float(re.search(r"x = ([\d.]+)", told)[1])
     data = notes(50, 0)
     weights = np.exp(-0.5 * (3.0 * (asked - data.x_train)) ** 2)
@@ -166,7 +166,7 @@ def test_hovering_shows_where_a_query_looks(visit):
     assert "9 of 10" not in told
     assert "Far from all points" not in told
     page.page.hover("#heat")
-    assert "with weight" in page.text("#cell")
+    assert ": weight" in page.text("#cell")
 
 
 def test_a_band_of_ninety_percent_can_be_shown_and_follows_the_points(visit):
@@ -187,9 +187,9 @@ def test_a_band_of_ninety_percent_can_be_shown_and_follows_the_points(visit):
     wait_for(again.page, "document.querySelector('#plot .curve.band').getAttribute('d')")
     box = again.page.locator("#plot").bounding_box()
     again.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    wait_for(again.page, "document.getElementById('told').textContent.includes('9 of 10 cases')")
+    wait_for(again.page, "document.getElementById('plot-status').textContent.includes('9 of 10 cases')")
     at, low, high = (
-        float(re.search(pattern, again.text("#told"))[1])
+        float(re.search(pattern, again.text("#plot-status"))[1])
         for pattern in (r"x = ([\d.]+)", r"between ([-\d.]+)", r"and ([-\d.]+)\.")
     )
     assert [low, high] == pytest.approx(model.predict_interval([[at]], 0.9, "jackknife")[0].tolist(), abs=0.05)
@@ -200,7 +200,7 @@ def test_a_query_far_from_all_points_is_told(visit):
     page = visit().open(f"#points={points}&w=20&band=1&hide=none")
     box = page.page.locator("#plot").bounding_box()
     page.page.mouse.move(box["x"] + box["width"] * 0.8, box["y"] + box["height"] / 2)
-    wait_for(page.page, "document.getElementById('told').textContent.includes('Far from all points')")
+    wait_for(page.page, "document.getElementById('plot-status').textContent.includes('Far from all points')")
 
 
 def test_the_heatmap_shows_the_weights_in_either_order(visit):
@@ -273,14 +273,14 @@ def test_a_table_dropped_anywhere_opens_its_view(visit):
         given.items.add(new File(["x,y\\n1,2\\n2,3\\n4,5\\n"], "own.csv", { type: "text/csv" }));
         dispatchEvent(new DragEvent("drop", { dataTransfer: given, cancelable: true })); }"""
     )
-    wait_for(page.page, "document.getElementById('table-told').textContent.startsWith('own.csv: 3 rows')")
+    wait_for(page.page, "document.getElementById('table-status').textContent.startsWith('own.csv: 3 rows')")
     assert page.page.locator("#fit").is_visible()
 
 
 def test_what_is_not_needed_at_first_is_loaded_later(visit):
     page = visit().open()
     loaded = "performance.getEntriesByType('resource').map((each) => new URL(each.name).pathname)"
-    assert not {"/table.js", "/share.js", "/looks.js", "/dates.js", "/dates.css"} & set(page.page.evaluate(loaded))
+    assert not {"/table.js", "/share.js", "/query_details.js", "/dates.js", "/dates.css"} & set(page.page.evaluate(loaded))
     page.page.click("#tab-table")
     wait_for(page.page, TABLE)
     assert "/table.js" in page.page.evaluate(loaded)
@@ -325,7 +325,7 @@ def test_the_keyboard_does_all_that_the_pointer_does(visit):
     number = "[...document.querySelectorAll('.dot')].indexOf(document.activeElement)"
     here = page.page.evaluate(number)
     assert here >= 0
-    assert "Arrow keys" in page.text("#told")
+    assert "Arrow keys" in page.text("#plot-status")
     before = page.state()
     keyboard.press("ArrowUp")
     keyboard.press("ArrowRight")
@@ -357,4 +357,4 @@ def test_two_points_always_stay(visit):
     for _ in range(3):
         page.page.keyboard.press("Delete")
     assert len(page.state()["x"]) == 2
-    assert "Two points must stay" in page.text("#told")
+    assert "two points must stay" in page.text("#plot-status")

@@ -14,8 +14,8 @@ from support.visits import PHONE
 
 pytestmark = pytest.mark.xdist_group("browser")
 
-SAID = "document.getElementById('date-told').textContent"
-STEPS = "[...document.querySelectorAll('#looks .step')]"
+SAID = "document.getElementById('date-status').textContent"
+STEPS = "[...document.querySelectorAll('#decoder .step')]"
 AT = f"{STEPS}.findIndex((each) => each.classList.contains('at'))"
 VIEW = "#view=dates&date="
 
@@ -29,7 +29,7 @@ def test_a_typed_date_is_translated_and_the_decoder_walks_through_it(visit):
     translated(page, "May 3rd, 2021 → 2021-05-03")
     page.page.fill("#date", "le 3 mai 2021")
     translated(page, "le 3 mai 2021 → 2021-05-03")
-    seen, pale = [0], "document.querySelectorAll('#looks .later').length"
+    seen, pale = [0], "document.querySelectorAll('#decoder .later').length"
     while seen[-1] < 10:
         at, later = page.page.evaluate(f"[{AT}, {pale}]")
         assert at + later == 10, "what is not said yet is pale"
@@ -37,8 +37,8 @@ def test_a_typed_date_is_translated_and_the_decoder_walks_through_it(visit):
         page.page.wait_for_timeout(50)
     assert seen == sorted(seen)
     assert len(set(seen)) > 4, "one step after the other"
-    assert page.page.locator("#looks text").count() == len("le 3 mai 2021") + 11
-    assert page.text("#looked").startswith("Step 11 of 11 says ⏎")
+    assert page.page.locator("#decoder text").count() == len("le 3 mai 2021") + 11
+    assert page.text("#decoder-step").startswith("Step 11 of 11 writes ⏎")
     page.page.click("#replay")
     wait_for(page.page, f"{AT} < 10")
 
@@ -50,14 +50,14 @@ def test_weights_are_drawn_where_the_model_looked(visit):
         "[...document.querySelectorAll('#align rect:not(.frame)')].map((each) => +each.style.fillOpacity)"
     )
     assert shades == pytest.approx(weights.ravel(), abs=1e-4)
-    page.page.hover("#looks .step >> nth=9")
+    page.page.hover("#decoder .step >> nth=9")
     assert page.page.evaluate(AT) == 9
     widths = page.page.evaluate(
-        "[...document.querySelectorAll('#looks line')].map((each) => +each.getAttribute('stroke-width'))"
+        "[...document.querySelectorAll('#decoder line')].map((each) => +each.getAttribute('stroke-width'))"
     )
     assert [width / max(widths) for width in widths] == pytest.approx(weights[9] / weights[9].max(), abs=1e-3)
     percent = round(100 * (SURE + (1 - SURE) / 11))
-    assert page.text("#looked") == f"Step 10 of 11 says 3 and looks at 3 {percent} %"
+    assert page.text("#decoder-step") == f"Step 10 of 11 writes 3 and attends to 3 {percent} %"
     # The map's rows are steps too, and the frame stands around the one that is shown.
     page.page.hover("#align rect >> nth=40")
     assert page.page.evaluate(AT) == 3
@@ -70,13 +70,13 @@ def test_nothing_moves_for_those_who_want_it_so(visit):
     page = visit(reduced_motion="reduce").open(VIEW + "3. Mai 2021", f"{AT} === 0")
     page.page.wait_for_timeout(1200)
     assert page.page.evaluate(AT) == 0
-    assert page.page.locator("#looks .later").count() == 0
-    assert page.page.evaluate("getComputedStyle(document.querySelector('#looks rect')).transitionDuration") == "0s"
+    assert page.page.locator("#decoder .later").count() == 0
+    assert page.page.evaluate("getComputedStyle(document.querySelector('#decoder rect')).transitionDuration") == "0s"
 
 
 def test_keys_go_from_step_to_step_and_stop_the_walk(visit):
     page = visit().open(VIEW + "3. Mai 2021", f"{AT} >= 0")
-    page.page.focus("#looks")
+    page.page.focus("#decoder")
     page.page.keyboard.press("ArrowLeft")
     here = page.page.evaluate(AT)
     for key, by in (("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1)):
@@ -87,8 +87,8 @@ def test_keys_go_from_step_to_step_and_stop_the_walk(visit):
     for _ in range(15):
         page.page.keyboard.press("ArrowRight")
     assert page.page.evaluate(AT) == 10
-    assert page.page.evaluate("document.getElementById('looked').ariaLive") == "polite"
-    assert "Arrow keys" in page.page.evaluate("document.getElementById('looks').ariaLabel")
+    assert page.page.evaluate("document.getElementById('decoder-step').ariaLive") == "polite"
+    assert "Arrow keys" in page.page.evaluate("document.getElementById('decoder').ariaLabel")
 
 
 def test_examples_links_and_html(visit):
@@ -103,14 +103,14 @@ def test_examples_links_and_html(visit):
     assert page.page.locator("#dates b").count() == 0
     page.page.fill("#date", "  ")
     wait_for(page.page, f"{SAID} === ''")
-    assert page.page.locator("#looks").is_hidden()
+    assert page.page.locator("#decoder").is_hidden()
 
 
 def test_a_refusal_is_told_in_the_page(visit):
     page = visit().open(VIEW + "3" * 60, f"{SAID} !== ''")
-    assert "1 to 40 characters" in page.text("#date-told")
-    assert "wrong" in page.page.get_attribute("#date-told", "class")
-    assert page.page.locator("#looks").is_hidden()
+    assert "1 to 40 characters" in page.text("#date-status")
+    assert "wrong" in page.page.get_attribute("#date-status", "class")
+    assert page.page.locator("#decoder").is_hidden()
 
 
 def test_the_page_waits_for_a_model_that_learns(visit, playground, monkeypatch, tmp_path):
@@ -139,7 +139,7 @@ def test_a_phone_shows_everything_within_its_width(visit, lang):
         return [document.documentElement.scrollWidth, [...document.querySelectorAll("#dates *")].filter(out).length];
     }"""
     assert page.page.evaluate(wide) == [390, 0]
-    page.page.tap("#looks .step >> nth=5")
+    page.page.tap("#decoder .step >> nth=5")
     assert page.page.evaluate(AT) == 5
 
 
@@ -151,5 +151,5 @@ def test_chinese_is_whole(visit):
     assert not any("a" <= letter.lower() <= "z" for letter in left)
     assert page.page.evaluate("[...document.querySelectorAll('[data-label]')].every((each) => each.ariaLabel)")
     page.page.click("#lang")
-    assert "Where the decoder looks" in page.text("#dates")
-    assert page.text("#looked").startswith("Step")
+    assert "Attention of the decoder" in page.text("#dates")
+    assert page.text("#decoder-step").startswith("Step")

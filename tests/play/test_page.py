@@ -27,7 +27,7 @@ def words(lang: str) -> dict[str, str]:
 
 
 # Loaded when asked for.
-LATER = {"/table.js", "/share.js", "/looks.js", "/dates.js", "/dates.css"}
+LATER = {"/table.js", "/share.js", "/query_details.js", "/dates.js", "/dates.css"}
 
 
 def test_the_code_is_small_and_split_by_concern():
@@ -64,7 +64,7 @@ def test_both_languages_say_everything_and_nothing_else():
     asked = set(re.findall(r'data-(?:word|label)="(\w+)"', FILES["/"].content.decode()))
     code = "\n".join(SCRIPTS.values())
     asked |= {
-        word for call in re.findall(r"\b(?:say|tell|finish)\(([^;]*)", code) for word in re.findall(r'"(\w+)"', call)
+        word for call in re.findall(r"\b(?:say|report|finish)\(([^;]*)", code) for word in re.findall(r'"(\w+)"', call)
     }
     asked |= {f"kernel_{name}" for name in (*KERNELS, "dot", "additive")}
     asked |= {f"why{kind}" for kind in re.findall(r'"(Constant|Alone|Thin|Thick|Nothing|Right)"', code)}

@@ -142,18 +142,18 @@ def test_95_own_data_with_html_for_names(visit, light_search):
     page.page.wait_for_selector("#relevance p", timeout=60_000)
     assert page.page.locator("#relevance p").count() == 3
     assert HTML in page.text("#relevance")
-    assert re.search(r"Left-out R² of price is 0\.[5-9]", page.text("#score-told"))
+    assert re.search(r"Left-out R² of price is 0\.[5-9]", page.text("#score-text"))
     box = page.page.locator("#scatter").bounding_box()
     cloud = page.page.locator("#scatter .cloud").get_attribute("d")
     x, y = map(float, re.match(r"M([\d.]+) ([\d.]+)", cloud).groups())
     page.page.mouse.click(box["x"] + x + 3.5, box["y"] + y)
     page.page.wait_for_selector("#rows td")
-    assert "Row 0, counted from 0, is" in page.text("#rows-told")
+    assert "Row 0, counted from 0, is" in page.text("#rows-text")
     assert HTML in page.text("#rows")
     assert page.page.locator("#rows .own").count() == 1
     page.page.focus("#scatter")
     page.page.keyboard.press("ArrowRight")
-    wait_for(page.page, "!document.getElementById('rows-told').textContent.includes('Row 0, ')")
+    wait_for(page.page, "!document.getElementById('rows-text').textContent.includes('Row 0, ')")
     assert page.page.locator("#table img, #table b > b").count() == 0
 
 
@@ -166,7 +166,7 @@ def test_own_data_with_targets_whose_squares_leave_float64_are_drawn(visit, ligh
     page.page.wait_for_selector("#fit:visible")
     page.page.click("#fit")
     page.page.wait_for_selector("#relevance p", timeout=60_000)
-    assert re.search(r"off by [\d.]+e[+-]\d{3},", page.text("#score-told"))
+    assert re.search(r"typical error is [\d.]+e[+-]\d{3};", page.text("#score-text"))
     drawn = page.page.locator("#scatter").inner_html()
     assert "NaN" not in drawn
     assert "∞" not in page.text("#table")
@@ -185,8 +185,8 @@ def test_a_bad_table_is_told_in_words(visit):
     page = visit().open("#view=table", TABLE)
     for content, said in BAD_TABLES:
         page.page.set_input_files("#file", {"name": "t.csv", "mimeType": "text/csv", "buffer": content})
-        wait_for(page.page, f"document.getElementById('table-told').textContent.includes('{said}')")
-        assert page.page.locator("#table-told.wrong").count() == 1
+        wait_for(page.page, f"document.getElementById('table-status').textContent.includes('{said}')")
+        assert page.page.locator("#table-status.wrong").count() == 1
 
 
 def test_a_chinese_browser_is_spoken_to_in_chinese_and_no_element_has_a_style_of_its_own(visit):

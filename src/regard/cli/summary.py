@@ -71,9 +71,9 @@ def missing_cells_line(model: Any) -> str | None:
     gaps = int(np.isnan(model.key_).any(axis=1).sum())
     if not gaps:
         return None
-    rows = len(model.key_)
+    rows, verb = len(model.key_), "has" if gaps == 1 else "have"
     return (
-        f"{gaps:,} of {rows:,} rows have empty cells: bandwidths are learned from the other {rows - gaps:,}; in "
+        f"{gaps:,} of {rows:,} rows {verb} empty cells: bandwidths are learned from the other {rows - gaps:,}; in "
         "predictions rows are compared on the columns that both have"
     )
 

@@ -1,4 +1,4 @@
-// What every drawing shares: SVG elements, scales, ticks and short numbers.
+// What every drawing shares: elements, scales, ticks and short numbers.
 
 export const $ = (id) => document.getElementById(id);
 export const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
@@ -6,6 +6,19 @@ export const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 export function put(element, attributes) {
 	for (const name in attributes) element.setAttribute(name, attributes[name]);
 	return element;
+}
+
+/** An HTML element with properties and children. */
+export function element(tag, properties, ...children) {
+	const made = Object.assign(document.createElement(tag), properties);
+	made.append(...children);
+	return made;
+}
+
+/** Write a message, marked if something is wrong. */
+export function status(id, text, wrong) {
+	$(id).textContent = text;
+	$(id).classList.toggle("wrong", wrong);
 }
 
 export function make(tag, attributes, parent) {
@@ -35,9 +48,9 @@ export function path(xs, ys, { sx, sy }) {
 	return d;
 }
 
-/** The range of numbers, with a share of air around them. */
-export function padded(numbers, air) {
-	const low = Math.min(...numbers), high = Math.max(...numbers), more = air * (high - low);
+/** The range of numbers, with a margin around them. */
+export function padded(numbers, margin) {
+	const low = Math.min(...numbers), high = Math.max(...numbers), more = margin * (high - low);
 	return [low - more, high + more];
 }
 
@@ -62,7 +75,7 @@ export function frame(svg, layers, again, left = 36) {
 		put(svg, { viewBox: `0 0 ${width} ${height}` });
 		again();
 	}).observe(svg);
-	chart.axes = ({ x, y, xTicks, yTicks, xTold = (at) => at, xName = "", yName = "" }) => {
+	chart.axes = ({ x, y, xTicks, yTicks, xLabel = (at) => at, xName = "", yName = "" }) => {
 		const key = JSON.stringify([x, y, xTicks, xName, yName, chart.width, chart.height]);
 		if (key === drawn) return;
 		drawn = key; // what has not changed is not drawn again
@@ -70,11 +83,11 @@ export function frame(svg, layers, again, left = 36) {
 		chart.sx = scale(x, left, width - right);
 		chart.sy = scale(y, floor, top);
 		grid.replaceChildren();
-		const text = (x, y, anchor, told, name = "") =>
-			(make("text", { x, y, "text-anchor": anchor, class: name }, grid).textContent = told);
+		const text = (x, y, anchor, content, name = "") =>
+			(make("text", { x, y, "text-anchor": anchor, class: name }, grid).textContent = content);
 		for (const at of xTicks) {
 			make("path", { d: `M${chart.sx(at)} ${top}V${floor}` }, grid);
-			text(chart.sx(at), floor + 16, "middle", short(xTold(at)));
+			text(chart.sx(at), floor + 16, "middle", short(xLabel(at)));
 		}
 		for (const at of yTicks) {
 			make("path", { d: `M${left} ${chart.sy(at)}H${width - right}` }, grid);

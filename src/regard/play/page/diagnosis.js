@@ -1,17 +1,17 @@
-// Too thin, too thick or about right: the library's rules, with its thresholds (see regard.model).
+// Too thin, too thick or about right, by the rules and thresholds of regard.model.
 
-import { error, leftOut, mean, meanError, room } from "./pooling.js";
+import { buffers, error, leftOut, mean, meanError } from "./pooling.js";
 
 const CLOSE_LOSS = 0.02, CLOSE_W = 1.5, FINEST = 1e-6, CHANCE = 0.01, CHANCE_ROWS = 3;
 const BLUNTEST = 0.02, STEP = 2, FINE = 0.01;
 // Steps of the drawn curve for one of the scan; fewer where there are many points.
-const BETWEEN = 4, MANY = 250;
+const BETWEEN = 4, MANY_POINTS = 250;
 const GOLDEN = (Math.sqrt(5) - 1) / 2;
 
 /** The left-out error along w, as the library scans it, and the best w. */
 export function sweep(kernel, keys, values) {
-	const n = keys.length, order = [...keys.keys()].sort((a, b) => keys[a] - keys[b]), into = { ...room(n), sorted: true };
-	const [x, y] = [keys, values].map((all) => Float64Array.from(order, (i) => all[i])), between = n > MANY ? BETWEEN / 2 : BETWEEN;
+	const n = keys.length, order = [...keys.keys()].sort((a, b) => keys[a] - keys[b]), into = { ...buffers(n), sorted: true };
+	const [x, y] = [keys, values].map((all) => Float64Array.from(order, (i) => all[i])), between = n > MANY_POINTS ? BETWEEN / 2 : BETWEEN;
 	const middle = mean(x), unit = Math.sqrt(mean(x.map((each) => (each - middle) ** 2))) || 1;
 	const at = (level) => error(leftOut(kernel, Math.exp(level) / unit, x, y, into), y);
 	const low = Math.log(BLUNTEST), high = Math.log(10 * n);

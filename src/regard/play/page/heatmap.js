@@ -1,10 +1,10 @@
-// Who looks at whom: every point as a query (rows) and as a key (columns), from nothing to the largest weight.
+// Attention weights of every point as a query (rows) on every point as a key (columns), from 0 to the largest.
 
 import { $, clamp, short } from "./chart.js";
 import { set, state } from "./state.js";
 import { say } from "./words.js";
 
-// Cells drawn at most along a side; of those that share one, the largest weight shows.
+// Cells drawn along a side; where several points share a cell, the largest weight is drawn.
 const MAX_CELLS = 250, SHADES = 256;
 
 function ramp(...colours) {
@@ -26,7 +26,7 @@ function resize(n, side) {
 	bins = Uint16Array.from({ length: n }, (_, i) => (i * side) / n);
 }
 
-/** Draw weights (n × n) that are still to be divided by their masses. */
+/** Draw weights (n × n), dividing each row by its mass. */
 export function drawHeat({ n, weights, mass }, isDark) {
 	const side = Math.min(n, MAX_CELLS);
 	if (bins.length !== n) resize(n, side);
@@ -48,13 +48,13 @@ export function drawHeat({ n, weights, mass }, isDark) {
 	$("most").textContent = short(most);
 }
 
-/** `hover(i)` is told which point's row the pointer is on, −1 for none; `weight(i, j)` says how much i looks at j. */
+/** `hover(i)` gets the point of the row under the pointer, or −1; `weight(i, j)` is that of query i on key j. */
 export function onHeat(hover, weight) {
 	canvas.onpointermove = ({ offsetX, offsetY }) => {
 		const n = order.length;
 		const [i, j] = [offsetY / canvas.clientHeight, offsetX / canvas.clientWidth].map((share) => order[clamp(Math.floor(share * n), 0, n - 1)]);
 		hover(i);
-		$("cell").textContent = say("cell", { query: short(state.x[i]), key: short(state.x[j]), weight: short(weight(i, j)) });
+		$("cell").textContent = say("cell", { query: state.x[i], key: state.x[j], weight: weight(i, j) });
 	};
 	canvas.onpointerleave = () => {
 		hover(-1);

@@ -10,7 +10,7 @@ let along, steps, marks;
 export function startLosses(again) {
 	along = frame($("loss"), ["lines"], again);
 	steps = frame($("steps"), ["lines"], again);
-	marks = Object.fromEntries(["walked", "sweep", "level", "here", "best"].map((name) => [name, make("path", { class: name }, along.lines)]));
+	marks = Object.fromEntries(["tried", "sweep", "level", "here", "best"].map((name) => [name, make("path", { class: name }, along.lines)]));
 	marks.name = make("text", { class: "best", "text-anchor": "middle" }, along.lines);
 	marks.now = make("circle", { class: "now", r: 5.5 }, along.lines);
 	for (const name of ["tries", "least"]) marks[name] = make("path", { class: name }, steps.lines);
@@ -22,7 +22,7 @@ export function startLosses(again) {
 	svg.onpointermove = (event) => event.buttons && choose(event);
 }
 
-/** The curve of the last sweep (pale while points move), where w is on it, the best w, and where a training has been. */
+/** The last sweep (pale while points move), the current w on it, the best w, and the steps of a training. */
 export function drawLoss(swept, loss, stale, trail) {
 	if (!swept || !along.width) return;
 	const key = [swept.version, trail.length, along.width, stale].join();
@@ -34,16 +34,16 @@ export function drawLoss(swept, loss, stale, trail) {
 }
 
 function drawSweep(swept, stale, trail) {
-	const seen = [...swept.w.keys()].filter((i) => swept.w[i] >= W_MIN / 1.6 && swept.w[i] <= W_MAX * 1.6);
-	const most = (marks.most = 1.12 * Math.max(swept.meanLoss, ...seen.map((i) => swept.loss[i])));
-	along.axes({ x: ENDS, y: [0, most], yTicks: ticks([0, most], 4), xName: "w", xTicks: [-1, 0, 1, 2], xTold: (at) => 10 ** at });
+	const inRange = [...swept.w.keys()].filter((i) => swept.w[i] >= W_MIN / 1.6 && swept.w[i] <= W_MAX * 1.6);
+	const most = (marks.most = 1.12 * Math.max(swept.meanLoss, ...inRange.map((i) => swept.loss[i])));
+	along.axes({ x: ENDS, y: [0, most], yTicks: ticks([0, most], 4), xName: "w", xTicks: [-1, 0, 1, 2], xLabel: (at) => 10 ** at });
 	const bx = along.sx(place(swept.bestW)), by = along.sy(swept.bestLoss);
-	put(marks.sweep, { d: path(seen.map((i) => place(swept.w[i])), seen.map((i) => swept.loss[i]), along), class: stale ? "sweep stale" : "sweep" });
+	put(marks.sweep, { d: path(inRange.map((i) => place(swept.w[i])), inRange.map((i) => swept.loss[i]), along), class: stale ? "sweep stale" : "sweep" });
 	put(marks.level, { d: path(ENDS, [swept.meanLoss, swept.meanLoss], along) });
 	put(marks.best, { d: `M${bx} ${by - 6}l6 6l-6 6l-6 -6z` });
 	put(marks.name, { x: bx, y: by + 21 }).textContent = `w = ${short(swept.bestW)}`;
-	const walked = trail.filter(({ w, loss }) => w >= W_MIN && w <= W_MAX && loss <= most);
-	put(marks.walked, { d: circles(walked.map(({ w }) => log(w)), walked.map((step) => step.loss), along, 2.5) });
+	const tried = trail.filter(({ w, loss }) => w >= W_MIN && w <= W_MAX && loss <= most);
+	put(marks.tried, { d: circles(tried.map(({ w }) => log(w)), tried.map((step) => step.loss), along, 2.5) });
 }
 
 let drawn = "";

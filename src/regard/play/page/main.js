@@ -1,31 +1,31 @@
-// The page: whatever changes asks for a frame, and a frame computes and draws everything once.
+// The page: every change requests a frame, and a frame computes and draws everything once.
 
 import { $, short } from "./chart.js";
 import { median } from "./diagnosis.js";
 import { drawHeat, onHeat } from "./heatmap.js";
 import { KERNELS } from "./kernels.js";
 import { drawLoss, drawSteps, startLosses } from "./losses.js";
-import { askAbout, bandQueries, drawPlot, fetchSight, queries, sight, startPlot, truth } from "./plot.js";
-import { curve, error, looks, mean, nearest, room } from "./pooling.js";
+import { bandQueries, details, drawPlot, fetchDetails, queries, showQuery, startPlot, truth } from "./plot.js";
+import { attention, buffers, curve, error, mean, nearest } from "./pooling.js";
 import { CURVES, fragment, loadNotes, onChange, restore, set, state, VIEWS, W_MAX, W_MIN } from "./state.js";
 import { advance, resetTraining, startTraining, trail } from "./train.js";
 import { showVerdict } from "./verdict.js";
 import { say } from "./words.js";
 
-// How long points must rest before the whole loss curve is computed, and the link follows, in milliseconds.
+// Milliseconds of rest before the loss curve is computed, and before the link is updated.
 const REST = 40, LINK_REST = 400;
 const SLIDER = 1000;
 
 const night = matchMedia("(prefers-color-scheme: dark)"), isDark = () => (state.theme ? state.theme === "dark" : night.matches);
 const worker = new Worker("/sweep.js", { type: "module" });
-let into = room(0), swept = null, version = 0, sweeping = false, asked = 0, resting, linking;
+let into = buffers(0), swept = null, version = 0, sweeping = false, asked = 0, resting, linking;
 
 function again() {
 	asked ||= requestAnimationFrame(frame);
 }
 
 const DRAWN = {
-	band: ({ kernel, w, x, y }) => (sight ? sight.intervals(kernel, w, bandQueries, x, y, into.leftOut) : void fetchSight()),
+	band: ({ kernel, w, x, y }) => (details ? details.intervals(kernel, w, bandQueries, x, y, into.leftOut) : void fetchDetails()),
 	truth: () => truth,
 	average: ({ y }) => queries.map(() => y, (y = mean(y))),
 	nearest: ({ x, y }) => nearest(queries, x, y),
@@ -37,8 +37,8 @@ function frame(time) {
 	asked = 0;
 	const more = advance(time), { kernel, w, x, y, view, hidden } = state;
 	if (x.length && view === "points") {
-		if (into.n !== x.length) into = room(x.length);
-		looks(kernel, w, x, y, into);
+		if (into.n !== x.length) into = buffers(x.length);
+		attention(kernel, w, x, y, into);
 		const loss = error(into.leftOut, y);
 		drawPlot(Object.fromEntries(CURVES.map((name) => [name, !hidden.has(name) && DRAWN[name](state)])), into.leftOut);
 		drawHeat(into, isDark());
@@ -64,9 +64,9 @@ worker.onmessage = ({ data }) => {
 
 function show({ w, lang, kernel, n, theme, view, sort, x }) {
 	if (w || lang || kernel) {
-		$("w-told").textContent = `w = ${short(state.w)}${state.kernel === "dot" ? "" : ` · h = ${short(1 / state.w)}`}`;
+		$("w-value").textContent = `w = ${short(state.w)}${state.kernel === "dot" ? "" : ` · h = ${short(1 / state.w)}`}`;
 		$("w").value = Math.round((SLIDER * Math.log(state.w / W_MIN)) / Math.log(W_MAX / W_MIN));
-		$("w").ariaValueText = $("w-told").textContent;
+		$("w").ariaValueText = $("w-value").textContent;
 	}
 	if (lang) {
 		$("kernel").replaceChildren(...Object.keys(KERNELS).map((name) => new Option(say(`kernel_${name}`), name)));
@@ -127,7 +127,7 @@ for (const name of ["dragover", "dragleave", "drop"]) {
 startPlot(again);
 startLosses(again);
 startTraining(again);
-onHeat((i) => askAbout(i < 0 ? null : state.x[i]), (i, j) => into.weights[i * into.n + j] / into.mass[i]);
+onHeat((i) => showQuery(i < 0 ? null : state.x[i]), (i, j) => into.weights[i * into.n + j] / into.mass[i]);
 night.onchange = again;
 set({ lang: navigator.language.startsWith("zh") ? "zh" : "en", view: state.view });
 restore(location.hash);

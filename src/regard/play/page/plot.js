@@ -1,12 +1,12 @@
 // The big plot: points to drag, the curves, and the lines from a query to its keys.
 
-import { $, clamp, frame, make, padded, path, put, short, ticks } from "./chart.js";
+import { $, clamp, element, frame, make, padded, path, put, ticks } from "./chart.js";
 import { addPoint, CURVES, movePoint, onChange, removePoint, set, state, X_RANGE } from "./state.js";
 import { say } from "./words.js";
 
 const GRID = 241;
-// Pixels within which a pointer takes hold of a point and a click stays a click; milliseconds between two clicks.
-const REACH = { mouse: 12, touch: 24 }, STILL = 5, TWICE = 500;
+// Pixels within which a pointer grabs a point, and may move during a click; milliseconds between two clicks.
+const GRAB_PIXELS = { mouse: 12, touch: 24 }, CLICK_PIXELS = 5, DOUBLE_CLICK = 500;
 // What an arrow key moves a point by; a tenth with Shift.
 const STEP = 0.1;
 
@@ -14,12 +14,12 @@ export const queries = Float64Array.from({ length: GRID }, (_, i) => (X_RANGE[1]
 export const truth = queries.map((x) => 2 * Math.sin(x) + x ** 0.8);
 
 const dots = [], curves = {};
-let chart, redraw, range = [-1, 6], held = -1, current = 0, asking = null, fetching;
-export let sight = null; // looks.js, once it was needed
+let chart, redraw, range = [-1, 6], held = -1, current = 0, queryX = null, fetching;
+export let details = null; // query_details.js, once it is loaded
 
-/** Fetch looks.js and draw again. */
-export const fetchSight = () => (fetching ??= import("./looks.js").then((found) => {
-	sight = found;
+/** Fetch query_details.js and draw again. */
+export const fetchDetails = () => (fetching ??= import("./query_details.js").then((found) => {
+	details = found;
 	redraw();
 }));
 
@@ -28,7 +28,7 @@ export const bandQueries = queries.filter((_, i) => i % 2 === 0);
 
 export function startPlot(again) {
 	redraw = again;
-	chart = frame($("plot"), ["curves", "looks", "dots"], again, 30);
+	chart = frame($("plot"), ["curves", "weights", "dots"], again, 30);
 	for (const name of CURVES) curves[name] = make("path", { class: `curve ${name}` }, chart.curves);
 	chart.curves.prepend(curves.band); // under the lines
 	pointer(chart.svg);
@@ -39,7 +39,7 @@ export function startPlot(again) {
 	});
 }
 
-const tell = (...told) => ($("told").textContent = say(...told));
+const report = (...text) => ($("plot-status").textContent = say(...text));
 const within = (y) => clamp(y, ...range);
 
 /** One frame; `drawn` has a curve for each name, or nothing. */
@@ -50,13 +50,13 @@ export function drawPlot(drawn, leftOut) {
 		const line = curves[name];
 		if (line.drawn === drawn[name] && line.sy === chart.sy) continue; // nothing new, on the same axes
 		[line.drawn, line.sy] = [drawn[name], chart.sy];
-		put(line, { d: !drawn[name] ? "" : name === "band" ? sight.area(bandQueries, drawn[name], chart) : path(queries, drawn[name], chart) });
+		put(line, { d: !drawn[name] ? "" : name === "band" ? details.area(bandQueries, drawn[name], chart) : path(queries, drawn[name], chart) });
 	}
 	drawDots();
-	chart.looks.replaceChildren();
-	if (asking === null) return;
-	if (sight) $("told").textContent = sight.drawLooks(chart, asking, leftOut);
-	else fetchSight();
+	chart.weights.replaceChildren();
+	if (queryX === null) return;
+	if (details) $("plot-status").textContent = details.drawWeights(chart, queryX, leftOut);
+	else fetchDetails();
 }
 
 function drawDots() {
@@ -73,14 +73,14 @@ function drawDots() {
 	label();
 }
 
-/** Only the point that can be reached needs a name. */
+/** Only the point that Tab reaches needs a label. */
 const label = () => (dots[current].ariaLabel = say("point",
-	{ x: short(state.x[current]), y: short(state.y[current]), number: current + 1, n: dots.length }));
+	{ x: state.x[current], y: state.y[current], number: current + 1, n: dots.length }));
 
-/** Ask what a query at x looks at; null for none. */
-export function askAbout(x) {
-	if (x === null && asking !== null) tell("hint");
-	asking = x;
+/** Show the weights of a query at x; null for none. */
+export function showQuery(x) {
+	if (x === null && queryX !== null) report("hint");
+	queryX = x;
 	redraw();
 }
 
@@ -89,17 +89,17 @@ function pointer(svg) {
 	svg.onpointerdown = (event) => {
 		from = chart.at(event);
 		moved = false;
-		held = chart.near(from, state.x, state.y, REACH[event.pointerType] ?? REACH.mouse);
+		held = chart.near(from, state.x, state.y, GRAB_PIXELS[event.pointerType] ?? GRAB_PIXELS.mouse);
 		if (held < 0) return;
 		event.preventDefault();
 		svg.setPointerCapture(event.pointerId);
 		focus(held);
-		askAbout(null);
+		showQuery(null);
 	};
 	svg.onpointermove = (event) => {
 		const [px, py] = chart.at(event), x = chart.sx.back(px);
-		moved ||= from && Math.hypot(px - from[0], py - from[1]) > STILL;
-		if (held < 0) askAbout(clamp(x, ...X_RANGE) === x ? x : null);
+		moved ||= from && Math.hypot(px - from[0], py - from[1]) > CLICK_PIXELS;
+		if (held < 0) showQuery(clamp(x, ...X_RANGE) === x ? x : null);
 		else if (moved) movePoint(held, x, within(chart.sy.back(py)));
 	};
 	svg.onpointerup = (event) => {
@@ -108,15 +108,15 @@ function pointer(svg) {
 		if (!still) return;
 		// Two clicks on one point remove it; one beside all points adds one.
 		if (dot < 0) add(chart.sx.back(px), within(chart.sy.back(py)));
-		else if (last.dot === dot && time - last.time < TWICE) remove(dot);
+		else if (last.dot === dot && time - last.time < DOUBLE_CLICK) remove(dot);
 		last = { dot, time };
 	};
 	svg.onpointercancel = () => ([from, held] = [null, -1]);
-	svg.onpointerleave = () => askAbout(null);
+	svg.onpointerleave = () => showQuery(null);
 }
 
-const add = (x, y) => addPoint(x, y) || tell("tooMany");
-const remove = (i) => removePoint(i) || tell("tooFew");
+const add = (x, y) => addPoint(x, y) || report("tooMany");
+const remove = (i) => removePoint(i) || report("tooFew");
 
 function focus(i) {
 	current = clamp(i, 0, state.x.length - 1);
@@ -150,17 +150,15 @@ function keyboard(layer) {
 		if (!dots.includes(target)) return;
 		current = dots.indexOf(target);
 		label();
-		if (target.matches(":focus-visible")) tell("keys");
+		if (target.matches(":focus-visible")) report("keys");
 	});
 }
 
 function legend() {
 	$("legend").replaceChildren(...CURVES.map((name) => {
-		const button = document.createElement("button"), sample = make("svg", { viewBox: "0 0 26 10" });
+		const sample = make("svg", { viewBox: "0 0 26 10" });
 		make("path", { class: `curve ${name}`, d: "M1 5H25" }, sample);
-		button.ariaPressed = !state.hidden.has(name);
-		button.append(sample, say(name));
-		button.onclick = () => set({ hidden: state.hidden.symmetricDifference(new Set([name])) });
-		return button;
+		const onclick = () => set({ hidden: state.hidden.symmetricDifference(new Set([name])) });
+		return element("button", { ariaPressed: !state.hidden.has(name), onclick }, sample, say(name));
 	}));
 }

@@ -1,8 +1,8 @@
 // Attention pooling over one feature: f(q) = Σ weight·y, weight = softmax(score(q, x)).
 //
-// Sums leave the row itself out and add it afterwards: subtracting it would lose all digits where the others hardly
-// count. Rows with hardly any mass are done again from scores relative to the largest; where a compact kernel reaches
-// nobody, the nearest keys answer and share, as in the library.
+// Sums leave the row itself out and add it afterwards: subtracting it would cancel all digits if the others have little
+// weight. Rows of tiny mass are computed again from scores relative to the largest; if no key is within the reach of a
+// compact kernel, the nearest keys share the weight, as in the library.
 
 import { KERNELS } from "./kernels.js";
 
@@ -16,10 +16,10 @@ export function row(kernel, w, q, x, out, skip = -1) {
 		const u = w * (q - x[j]);
 		mass += out[j] = j === skip ? 0 : value(u * u);
 	}
-	return mass > TINY ? mass : careful(KERNELS[kernel], w, q, x, out, skip);
+	return mass > TINY ? mass : stableRow(KERNELS[kernel], w, q, x, out, skip);
 }
 
-function careful({ dot, score }, w, q, x, out, skip = -1) {
+function stableRow({ dot, score }, w, q, x, out, skip = -1) {
 	let peak = -Infinity, mass = 0;
 	for (let j = 0; j < x.length; j++) {
 		const u = w * (q - x[j]);
@@ -36,21 +36,21 @@ export function weighted(weights, y) {
 	return sum;
 }
 
-const answers = (queries, x, y, look, weights = new Float64Array(x.length)) => queries.map((q) => {
-	const mass = look(q, weights);
+const answers = (queries, x, y, weigh, weights = new Float64Array(x.length)) => queries.map((q) => {
+	const mass = weigh(q, weights);
 	return weighted(weights, y) / mass;
 });
 
 /** Answers at every query. */
 export const curve = (kernel, w, queries, x, y) => answers(queries, x, y, (q, out) => row(kernel, w, q, x, out));
 
-/** The value of the nearest key at every query; keys equally near share. */
-export const nearest = (queries, x, y) => answers(queries, x, y, (q, out) => careful({}, 1, q, x, out));
+/** The value of the nearest key at every query; ties share. */
+export const nearest = (queries, x, y) => answers(queries, x, y, (q, out) => stableRow({}, 1, q, x, out));
 
 export const mean = (y) => y.reduce((sum, each) => sum + each, 0) / y.length;
 
-/** Room for n points, used again in every frame. */
-export function room(n) {
+/** Buffers for n points, reused in every frame. */
+export function buffers(n) {
 	const one = () => new Float64Array(n);
 	return { n, sorted: false, weights: new Float32Array(n * n), mass: one(), moment: one(), squares: one(), others: one(), answer: one(),
 		leftOut: one(), neighbours: one() };
@@ -89,7 +89,7 @@ function gather(kernel, w, x, y, into, keep) {
 }
 
 /** Every point as the others answer it. */
-export function leftOut(kernel, w, x, y, into = room(x.length), keep = false) {
+export function leftOut(kernel, w, x, y, into = buffers(x.length), keep = false) {
 	const { n, mass, moment, others, leftOut: out } = into, { dot } = KERNELS[kernel];
 	if (!dot) gather(kernel, w, x, y, into, keep);
 	for (let i = 0; i < n; i++) {
@@ -101,8 +101,8 @@ export function leftOut(kernel, w, x, y, into = room(x.length), keep = false) {
 	return out;
 }
 
-/** Every point looking at every point: weights before they are divided by mass, answers, effective neighbours 1/Σα². */
-export function looks(kernel, w, x, y, into = room(x.length)) {
+/** Every point as a query on every point: weights before they are divided by mass, answers, effective neighbours 1/Σα². */
+export function attention(kernel, w, x, y, into = buffers(x.length)) {
 	const { n, weights, mass, moment, squares, others, answer, neighbours } = into, { dot } = KERNELS[kernel];
 	leftOut(kernel, w, x, y, into, true);
 	for (let i = 0; i < n; i++) {

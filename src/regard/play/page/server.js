@@ -1,33 +1,33 @@
-// The conversation with the server: jobs by number, answers to whoever asked; it is opened again after a break.
+// The WebSocket to the server: jobs by number, each with a listener; reopened after a disconnection.
 
 let socket = null, number = 0;
-const jobs = new Map(); // number → function that hears its answers
-const tellAll = (told) => jobs.forEach((heard) => heard(told));
+const jobs = new Map(); // number → listener for its messages
+const notifyAll = (message) => jobs.forEach((listener) => listener(message));
 
 function open() {
 	if (socket?.readyState <= WebSocket.OPEN) return socket;
 	socket = new WebSocket(`ws://${location.host}/talk`);
 	socket.onmessage = ({ data }) => {
-		for (const told of JSON.parse(data)) told.did === "dropped" ? tellAll(told) : jobs.get(told.job)?.(told);
+		for (const message of JSON.parse(data)) message.did === "dropped" ? notifyAll(message) : jobs.get(message.job)?.(message);
 	};
 	socket.onclose = () => {
-		tellAll({ did: "refused", error: "" });
+		notifyAll({ did: "refused", error: "" });
 		jobs.clear();
 	};
 	return socket;
 }
 
-/** Ask for something; `heard` is called with every answer. */
-export function ask(what, heard) {
-	const job = ++number, line = open(), send = () => line.send(JSON.stringify({ job, ...what }));
-	jobs.set(job, heard);
+/** Send a request; `listener` is called with every message about it. */
+export function ask(request, listener) {
+	const job = ++number, line = open(), send = () => line.send(JSON.stringify({ job, ...request }));
+	jobs.set(job, listener);
 	if (line.readyState === WebSocket.OPEN) send();
 	else line.addEventListener("open", send);
 }
 
-/** Stop what we have asked for, running or waiting. */
+/** Stop our jobs, running or waiting. */
 export const stop = () => socket?.readyState === WebSocket.OPEN && socket.send('{"do":"stop"}');
 
-/** Hand over a CSV; what the server found in it, or {error}. */
+/** Upload a CSV; returns its description, or {error}. */
 export const sendTable = (body) => fetch("/table", { method: "POST", headers: { "content-type": "text/csv" }, body })
 	.then((answer) => answer.json()).catch(() => ({ error: "" }));

@@ -1,6 +1,6 @@
-// What can be taken away: a link, a picture, and the six lines of Python that do the same. Loaded when asked for.
+// What can be exported: a link, a picture, and the Python that draws the same curve. Loaded on demand.
 
-import { $, make, put } from "./chart.js";
+import { $, element, make, put } from "./chart.js";
 import { GAIN } from "./kernels.js";
 import { fragment, state } from "./state.js";
 import { say } from "./words.js";
@@ -32,7 +32,7 @@ function copyText(text) {
 
 function save(blob, download) {
 	const href = URL.createObjectURL(blob);
-	Object.assign(document.createElement("a"), { href, download }).click();
+	element("a", { href, download }).click();
 	setTimeout(() => URL.revokeObjectURL(href), 1000);
 }
 

@@ -1,11 +1,11 @@
-// What the page shows, who is told when it changes, and the link that brings it back.
+// The state of the page, its listeners, and the link that restores it.
 
 import { clamp } from "./chart.js";
 import { KERNELS } from "./kernels.js";
 
 export const W_MIN = 0.05, W_MAX = 500, X_RANGE = [0, 5], VIEWS = ["points", "table", "dates"];
 export const CURVES = ["truth", "average", "nearest", "attention", "learned", "band"];
-const SIZES = [20, 50, 100, 200, 500], MAX_POINTS = 1000, LEAST_POINTS = 2;
+const SIZES = [20, 50, 100, 200, 500], MAX_POINTS = 1000, MIN_POINTS = 2;
 
 export const state = {
 	view: "points", lang: "", theme: "", kernel: "gaussian", w: 1, sort: true, hidden: new Set(["band", "nearest"]),
@@ -15,7 +15,7 @@ export const state = {
 };
 
 const listeners = [];
-/** Listeners hear what has changed; {fit: true} with points that were not drawn by hand. */
+/** Listeners are called with the changes; {fit: true} if new points must fit the axes. */
 export const onChange = (listener) => listeners.push(listener);
 
 export function set(changes) {
@@ -25,7 +25,7 @@ export function set(changes) {
 
 // Four decimals are finer than any pixel, and keep links short.
 const round = (number) => Math.round(number * 1e4) / 1e4;
-// The first edit makes the points our own; from then on they are kept as links keep them.
+// The first edit rounds all points, as links do.
 const own = () => (state.edited ? [state.x, state.y] : [state.x.map(round), state.y.map(round)]);
 
 export function movePoint(i, px, py) {
@@ -35,7 +35,7 @@ export function movePoint(i, px, py) {
 	set({ edited: true, x, y });
 }
 
-/** False where there is no room for another. */
+/** False if there are too many points already. */
 export function addPoint(px, py) {
 	const [x, y] = own();
 	if (x.length >= MAX_POINTS) return false;
@@ -43,10 +43,10 @@ export function addPoint(px, py) {
 	return true;
 }
 
-/** False where too few would be left. */
+/** False if too few would be left. */
 export function removePoint(i) {
 	const [x, y] = own(), others = (_, j) => j !== i;
-	if (x.length <= LEAST_POINTS) return false;
+	if (x.length <= MIN_POINTS) return false;
 	set({ edited: true, x: x.filter(others), y: y.filter(others) });
 	return true;
 }
@@ -67,7 +67,7 @@ export function fragment() {
 	return "#" + Object.keys(parts).filter((name) => parts[name] !== "").map((name) => `${name}=${parts[name]}`).join("&");
 }
 
-/** Take the state from a fragment; what makes no sense is passed over. */
+/** Restore the state from a fragment; invalid parts are ignored. */
 export async function restore(text) {
 	const parts = Object.fromEntries(new URLSearchParams(text.slice(1))), changes = {};
 	const choices = { lang: ["en", "zh"], theme: ["light", "dark"], view: VIEWS, kernel: Object.keys(KERNELS) };
@@ -79,7 +79,7 @@ export async function restore(text) {
 	set(changes);
 	const points = (parts.points ?? "").split("_").map((pair) => pair.split(",").map(Number));
 	const good = points.every(([x, y]) => clamp(x, ...X_RANGE) === x && Math.abs(y) < 1e6);
-	if (good && clamp(points.length, LEAST_POINTS, MAX_POINTS) === points.length) {
+	if (good && clamp(points.length, MIN_POINTS, MAX_POINTS) === points.length) {
 		const [x, y] = [0, 1].map((at) => Float64Array.from(points, (pair) => round(pair[at])));
 		set({ edited: true, fit: true, learned: null, x, y });
 	} else {

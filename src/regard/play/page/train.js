@@ -1,18 +1,18 @@
 // Training on the server: every step is shown, at a pace that can be followed.
 
-import { $, short } from "./chart.js";
+import { $ } from "./chart.js";
 import { KERNELS } from "./kernels.js";
 import { ask, stop } from "./server.js";
 import { onChange, set, state } from "./state.js";
 import { say } from "./words.js";
 
-// The longest that showing all steps takes, and the longest for one of few, in milliseconds.
-const SHOW = 1800, ONE = 220;
+// Milliseconds in which all steps are shown, and at most for one step.
+const ALL_STEPS = 1800, ONE_STEP = 220;
 
 export const trail = []; // steps shown so far
-let unseen = [], ending = null, running = 0, shownAt = 0, redraw;
+let unshown = [], ending = null, running = 0, shownAt = 0, redraw;
 
-const tell = (...told) => ($("training").textContent = say(...told));
+const report = (...text) => ($("training").textContent = say(...text));
 
 export function startTraining(again) {
 	redraw = again;
@@ -20,7 +20,7 @@ export function startTraining(again) {
 	$("stop").onclick = stop;
 	onChange(({ kernel, lang, x }) => {
 		if (kernel || lang) offer();
-		// What was learned from other points, or with another kernel, is of no use any more.
+		// What was learned from other points, or with another kernel, is no longer valid.
 		if (!running && (trail.length ? kernel || x : lang)) resetTraining();
 	});
 }
@@ -34,45 +34,45 @@ function offer() {
 
 function train() {
 	const { kernel, w, x, y } = state, optimizer = $("optimizer").value, mine = performance.now();
-	[unseen, ending, running, trail.length] = [[], null, mine, 0];
+	[unshown, ending, running, trail.length] = [[], null, mine, 0];
 	offer();
-	tell("asking");
-	ask({ do: "train", x: [...x], y: [...y], kernel, optimizer, w }, (told) => {
+	report("asking");
+	ask({ do: "train", x: [...x], y: [...y], kernel, optimizer, w }, (reply) => {
 		if (running !== mine) return;
-		if (told.did === "queued" && told.before) tell("waiting", told);
-		else if (told.did === "started") tell("running");
-		else if (told.did === "step") unseen.push(told);
-		else if (told.did === "trained") ending = { ...told, kernel, still: KERNELS[kernel].staircase && optimizer === "sgd" };
-		else if (told.did === "dropped" || told.did === "stopped") finish("stoppedEarly");
-		else if (told.did === "refused") finish(told.error ? "refused" : "offline", told);
+		if (reply.did === "queued" && reply.before) report("waiting", reply);
+		else if (reply.did === "started") report("running");
+		else if (reply.did === "step") unshown.push(reply);
+		else if (reply.did === "trained") ending = { ...reply, kernel, still: KERNELS[kernel].staircase && optimizer === "sgd" };
+		else if (reply.did === "dropped" || reply.did === "stopped") finish("stoppedEarly");
+		else if (reply.did === "refused") finish(reply.error ? "refused" : "offline", reply);
 		redraw();
 	});
 }
 
 /** Called in every frame: show the next steps. True while there is more to come. */
 export function advance(time) {
-	if (running && unseen.length) {
-		const due = Math.floor((time - shownAt) / Math.min(SHOW / (unseen.length + trail.length), ONE));
+	if (running && unshown.length) {
+		const due = Math.floor((time - shownAt) / Math.min(ALL_STEPS / (unshown.length + trail.length), ONE_STEP));
 		if (due) shownAt = time;
-		trail.push(...unseen.splice(0, Math.min(due, Math.ceil(unseen.length / 8) + 3)));
+		trail.push(...unshown.splice(0, Math.min(due, Math.ceil(unshown.length / 8) + 3)));
 		const least = trail.reduce((low, { loss }) => Math.min(low, loss), Infinity);
-		if (due) tell("stepTold", { step: trail.length, w: short(trail.at(-1).w), least: short(least) });
+		if (due) report("stepStatus", { step: trail.length, w: trail.at(-1).w, least });
 	} else if (running && ending) {
 		const { kernel, w, loss, stopped, still } = ending;
 		set({ learned: { kernel, w }, w });
-		finish(still ? "noSlope" : stopped ? "trainedStopped" : "trained", { steps: trail.length, w: short(w), loss: short(loss) });
+		finish(still ? "noSlope" : stopped ? "trainedStopped" : "trained", { steps: trail.length, w, loss });
 	}
 	return running;
 }
 
-function finish(...told) {
+function finish(...text) {
 	running = 0;
-	tell(...told);
+	report(...text);
 	offer();
 	redraw();
 }
 
-/** Back to before any training. */
+/** Forget the last training. */
 export function resetTraining() {
 	if (running) stop();
 	trail.length = 0;

@@ -10,20 +10,20 @@ const DECADES = 1.5;
 
 function worse(excess) {
 	if (excess <= 0) return say("noWorse");
-	if (excess >= 2) return say("worseTimes", { times: short(Math.round(excess + 1)) });
+	if (excess >= 2) return say("worseTimes", { times: Math.round(excess + 1) });
 	return say("worseBy", { percent: `${(100 * Math.max(excess, 0.001)).toFixed(excess < 0.1 ? 1 : 0)}\u00a0%` });
 }
 
 function why({ constant, verdict, excess, nothing }, n, neighbours) {
 	const kind = constant ? "Constant" : verdict === "thin" ? (neighbours < 2 ? "Alone" : "Thin")
 		: verdict === "thick" ? "Thick" : nothing ? "Nothing" : "Right";
-	return say(`why${kind}`, { seen: say("seen", { neighbours: short(neighbours), n }), end: worse(excess) });
+	return say(`why${kind}`, { attends: say("attends", { neighbours, n }), end: worse(excess) });
 }
 
 function advice({ constant, verdict, factor, nothing }) {
 	if (constant || nothing) return constant ? "" : say("adviceNothing");
-	const times = Math.max(factor, 1 / factor), told = times < 100 ? String(+times.toPrecision(2)) : "100+";
-	return verdict === "right" ? say("adviceRight") : say(factor < 1 ? "widen" : "narrow", { times: told });
+	const times = Math.max(factor, 1 / factor), factorText = times < 100 ? String(+times.toPrecision(2)) : "100+";
+	return verdict === "right" ? say("adviceRight") : say(factor < 1 ? "widen" : "narrow", { times: factorText });
 }
 
 const write = (id, text) => $(id).textContent !== text && ($(id).textContent = text);

@@ -14,7 +14,7 @@ TEXTS = read_texts("stations/average")
 
 def compute(visit: Visit) -> Findings:
     x_train, y_train, x_test, y_truth = visit.data
-    # With w = 0 every key is equally near, so every weight is 1/n: the mean is attention that does not look.
+    # With w = 0 every key is equally near, so every weight is 1/n: the mean is attention that ignores the query.
     mean = pool(x_test, x_train, y_train, Gaussian(w=0.0)).output
     error = root_mean_square(mean - y_truth)
     figure = plot_kernel_reg(x_test, y_truth, mean, x_train, y_train, labels=visit.lines)

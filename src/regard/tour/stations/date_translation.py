@@ -1,4 +1,4 @@
-"""Sequence to sequence: a decoder that learns to read dates, and where it looks while it writes them."""
+"""Sequence to sequence: a decoder that learns to read dates, and its attention to each character it reads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 # Dates to draw; the last one in Chinese figures, the one before it in English ones.
 EXAMPLES = ("May 3rd, 2021", "mardi 24 août 1999", "3. Mai 2021", "21 de junio de 2048", "二〇二一年十一月二十三日")
-DASH, END = "-", "<eos>"
+DASH = "-"
+END = "<eos>"
 
 
 @needs_torch
@@ -29,9 +30,9 @@ def compute(visit: Visit) -> Findings:
 
     translator = date_model.learn_dates(visit.seed).translator
     held_out = date_model.date_pairs(visit.seed)[2]
-    said = translator.translate(held_out.source)
-    right = np.mean([one.text == true for one, true in zip(said, held_out.target, strict=True)])
-    origin, digits, dashes = _looks(translator, held_out)
+    translations = translator.translate(held_out.source)
+    right = np.mean([one.text == true for one, true in zip(translations, held_out.target, strict=True)])
+    origin, digits, dashes = _attention_statistics(translator, held_out)
     drawn = translator.translate([*EXAMPLES[:3], EXAMPLES[4 if visit.lang == "zh" else 3]])
     return findings(
         TEXTS,
@@ -44,22 +45,22 @@ def compute(visit: Visit) -> Findings:
     )
 
 
-def _looks(translator: Translator, pairs: Pairs) -> tuple[float, float, float]:
-    """How often a digit looks most at where it comes from, and how many characters a digit and a dash look at."""
+def _attention_statistics(translator: Translator, pairs: Pairs) -> tuple[float, float, float]:
+    """Share of digits with the largest weight on their origin; characters attended to by a digit and by a dash."""
     from regard.seq2seq import token_alignment
     from regard.seq2seq.alignment import entropy, links
 
     assert pairs.alignment is not None
     at_origin: list[bool] = []
-    spread: dict[bool, list[float]] = {True: [], False: []}
-    written = translator.align(pairs.source, pairs.target)
-    for one, source, target, places in zip(written, pairs.source, pairs.target, pairs.alignment, strict=True):
+    entropies: dict[bool, list[float]] = {True: [], False: []}
+    aligned = translator.align(pairs.source, pairs.target)
+    for one, source, target, places in zip(aligned, pairs.source, pairs.target, pairs.alignment, strict=True):
         gold = token_alignment(translator.source, translator.target, source, target, places)
         at_origin += [place in true for place, true in zip(links(one.weights), gold, strict=False) if true]
         for token, nats in zip(one.tokens, entropy(one.weights), strict=True):
             if token != END:
-                spread[token == DASH].append(float(nats))
-    digits, dashes = (float(np.exp(np.mean(spread[dash]))) for dash in (False, True))
+                entropies[token == DASH].append(float(nats))
+    digits, dashes = (float(np.exp(np.mean(entropies[dash]))) for dash in (False, True))
     return float(np.mean(at_origin)), digits, dashes
 
 

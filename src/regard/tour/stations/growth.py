@@ -23,11 +23,11 @@ REPEATS = 5
 
 
 def compute(visit: Visit) -> Findings:
-    widths, errors = _learned(visit.seed)
-    grows, falls = slope(SIZES, widths), slope(SIZES, errors)
+    w_values, errors = _learned(visit.seed)
+    grows, falls = slope(SIZES, w_values), slope(SIZES, errors)
     figure = style.picture(8.4, 3.8)
     left, right = figure.subplots(1, 2)
-    _draw(left, visit, widths, grows, style.BLUE, "o-", visit.label(TEXTS["w"]), 1 / 5)
+    _draw(left, visit, w_values, grows, style.BLUE, "o-", visit.label(TEXTS["w"]), 1 / 5)
     _draw(right, visit, errors, falls, style.VERMILION, "s-", visit.label(TEXTS["error"]), -2 / 5)
     return findings(
         TEXTS,
@@ -35,7 +35,7 @@ def compute(visit: Visit) -> Findings:
         repeats=REPEATS,
         fewest=SIZES[0],
         most=SIZES[-1],
-        w=widths[[0, -1]],
+        w=w_values[[0, -1]],
         w_slope=grows,
         error=errors[[0, -1]],
         error_slope=falls,
@@ -44,14 +44,14 @@ def compute(visit: Visit) -> Findings:
 
 def _learned(seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """For each size the geometric mean of the learned w, and the root of the mean squared error."""
-    widths, errors = np.empty((2, len(SIZES), REPEATS))
+    w_values, errors = np.empty((2, len(SIZES), REPEATS))
     for row, n in enumerate(SIZES):
         for draw in range(REPEATS):
             data = notes(n_train=n, seed=seed + draw)
             model = NadarayaWatsonRegressor(metric="scalar").fit(data.x_train[:, None], data.y_train)
-            widths[row, draw] = model.w_
+            w_values[row, draw] = model.w_
             errors[row, draw] = root_mean_square(model.predict(data.x_test[:, None]) - data.y_truth)
-    return np.exp(np.log(widths).mean(axis=1)), np.sqrt((errors**2).mean(axis=1))
+    return np.exp(np.log(w_values).mean(axis=1)), np.sqrt((errors**2).mean(axis=1))
 
 
 def _draw(

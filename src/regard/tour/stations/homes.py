@@ -1,4 +1,4 @@
-"""House prices: one learned w per feature says what decides about nearness, and what does not."""
+"""House prices: one learned w per feature shows which features matter for the distance."""
 
 from __future__ import annotations
 
@@ -25,41 +25,41 @@ def compute(visit: Visit) -> Findings:
     vector = NadarayaWatsonRegressor().fit(X, y)
     scalar = NadarayaWatsonRegressor(metric="scalar").fit(X, y)
     rule = NadarayaWatsonRegressor(bandwidth="scott").fit(X, y)
-    each, one = (float(np.sqrt(model.search_.value)) for model in (vector, scalar))
-    by_rule = float(np.sqrt(loo_objective(X, y, Gaussian(w=rule.w_))))
-    share, gone = vector.feature_relevance_, vector.search_.smoothed_out
+    vector_error, scalar_error = (float(np.sqrt(model.search_.value)) for model in (vector, scalar))
+    rule_error = float(np.sqrt(loo_objective(X, y, Gaussian(w=rule.w_))))
+    relevance, smoothed_out = vector.feature_relevance_, vector.search_.smoothed_out
     words = [TEXTS[name] for name in names]
     figure = style.picture(6.4, 3.6)
-    _draw(figure.subplots(), visit, words, share, gone)
-    ignored = [word for word, smoothed in zip(words, gone, strict=True) if smoothed]
+    _draw(figure.subplots(), visit, words, relevance, smoothed_out)
+    ignored = [word for word, smoothed in zip(words, smoothed_out, strict=True) if smoothed]
     listed = Text(", ".join(word.en for word in ignored), "、".join(word.zh for word in ignored))
     return findings(
         TEXTS,
         {"homes": figure},
-        largest=words[int(share.argmax())],
-        percent=100 * float(share.max()),
+        largest=words[int(relevance.argmax())],
+        percent=100 * float(relevance.max()),
         smoothed_out=listed if ignored else TEXTS["none"],
-        vector_error=each,
-        scalar_error=one,
-        rule_error=by_rule,
+        vector_error=vector_error,
+        scalar_error=scalar_error,
+        rule_error=rule_error,
     )
 
 
-def _draw(ax: Axes, visit: Visit, words: list[Text], share: NDArray[Any], gone: NDArray[Any]) -> None:
+def _draw(ax: Axes, visit: Visit, words: list[Text], relevance: NDArray[Any], smoothed_out: NDArray[Any]) -> None:
     style.dress(ax)
     ax.grid(False, axis="y")
-    order = np.argsort(share, kind="stable")
+    order = np.argsort(relevance, kind="stable")
     place = np.arange(len(order))
-    ax.barh(place, 100 * share[order], color=style.BLUE, height=0.66)
+    ax.barh(place, 100 * relevance[order], color=style.BLUE, height=0.66)
     for y, feature in enumerate(order):
-        label = visit.label(TEXTS["smoothed_out"]) if gone[feature] else f"{100 * share[feature]:.1f}%"
-        colour = style.VERMILION if gone[feature] else style.INK
-        ax.text(100 * share[feature] + 0.8, y, label, va="center", size=10.5, color=colour)
+        label = visit.label(TEXTS["smoothed_out"]) if smoothed_out[feature] else f"{100 * relevance[feature]:.1f}%"
+        colour = style.VERMILION if smoothed_out[feature] else style.INK
+        ax.text(100 * relevance[feature] + 0.8, y, label, va="center", size=10.5, color=colour)
     ax.set(
         yticks=place,
         yticklabels=[visit.label(words[feature]) for feature in order],
         xlabel=visit.label(TEXTS["relevance"]),
-        xlim=(0, 115 * share.max()),
+        xlim=(0, 115 * relevance.max()),
     )
 
 

@@ -1,4 +1,4 @@
-"""The kernel K(u) for several w: how far a key can be heard."""
+"""The kernel K(u) for several w: how far a key has weight."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from regard.tour.texts import read_texts
 
 TEXTS = read_texts("stations/kernel")
 
-WIDTHS = (0.5, 1.0, 2.0, 4.0)
+W_VALUES = (0.5, 1.0, 2.0, 4.0)
 QUERY = 2.5
 
 
@@ -21,7 +21,7 @@ def compute(visit: Visit) -> Findings:
     figure = style.picture(6.4, 4.0)
     ax = style.dress(figure.subplots())
     effective_keys = {}
-    for w, colour, dash in zip(WIDTHS, style.CYCLE, style.DASHES, strict=False):
+    for w, colour, dash in zip(W_VALUES, style.CYCLE, style.DASHES, strict=False):
         score = Gaussian(w=w)
         height = np.exp(score(np.zeros((1, 1)), u[:, None])[0]) / np.sqrt(2 * np.pi)
         ax.plot(u, height, color=colour, linestyle=dash, linewidth=2.4, label=f"w = {w:g}  (h = {1 / w:g})")

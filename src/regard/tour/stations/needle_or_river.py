@@ -17,10 +17,10 @@ FACTORS = (8.0, 1.0, 1 / 8)
 
 def compute(visit: Visit) -> Findings:
     x_train, y_train = visit.data.x_train, visit.data.y_train
-    widths = [factor * float(by_lbfgs(visit).w_) for factor in FACTORS]
-    found = [NadarayaWatsonRegressor(bandwidth=1 / w).fit(x_train[:, None], y_train).diagnose() for w in widths]
-    weights = [attention_weights(x_train, x_train, Gaussian(w=w)) for w in widths]
-    values = [{"w": w, **d._asdict(), "verdict": TEXTS[d.verdict]} for w, d in zip(widths, found, strict=True)]
+    w_values = [factor * float(by_lbfgs(visit).w_) for factor in FACTORS]
+    found = [NadarayaWatsonRegressor(bandwidth=1 / w).fit(x_train[:, None], y_train).diagnose() for w in w_values]
+    weights = [attention_weights(x_train, x_train, Gaussian(w=w)) for w in w_values]
+    values = [{"w": w, **d._asdict(), "verdict": TEXTS[d.verdict]} for w, d in zip(w_values, found, strict=True)]
     figure = show_heatmaps(
         [[a / a.max() for a in weights]],
         xlabel=visit.label(TEXTS["keys"]),

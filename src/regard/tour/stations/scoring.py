@@ -29,7 +29,7 @@ def learned(visit: Visit, score: str, embed: str | None = None) -> AttentionRegr
 @needs_torch
 def compute(visit: Visit) -> Findings:
     models = [learned(visit, score) for score in SCORES]
-    helped = learned(visit, "dot", embed="mlp")
+    embedded = learned(visit, "dot", embed="mlp")
     y_train, x_test, y_truth = visit.data.y_train, visit.data.x_test[:, None], visit.data.y_truth
     curves = [model.predict(x_test) for model in models]
     errors = {score: root_mean_square(curve - y_truth) for score, curve in zip(SCORES, curves, strict=True)}
@@ -43,7 +43,7 @@ def compute(visit: Visit) -> Findings:
         },
         **errors,
         mean=root_mean_square(y_train.mean() - y_truth),
-        embedded=root_mean_square(helped.predict(x_test) - y_truth),
+        embedded=root_mean_square(embedded.predict(x_test) - y_truth),
         left_out=[1.0 - model.loo_score_ for model in models],
     )
 

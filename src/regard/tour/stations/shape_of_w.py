@@ -1,4 +1,4 @@
-"""Shapes of w: one number, one per feature, a full matrix; three ideas of what near means."""
+"""Shapes of w: one number, one per feature, a full matrix, and what each counts as near."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from regard.tour.texts import read_texts
 
 TEXTS = read_texts("stations/shape_of_w")
 
-ROWS, NOISE = 150, 0.3
+ROWS = 150
+NOISE = 0.3
 # Waves per unit of each feature: both matter, the first one more.
 WAVES = np.array([1.6, 0.4])
 METRICS = ("scalar", "feature", "full")

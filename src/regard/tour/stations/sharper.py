@@ -25,17 +25,19 @@ def compute(visit: Visit) -> Findings:
     x_train, y_train, x_test, y_truth = visit.data
     keys = x_train[:, None]
     models = (NadarayaWatsonRegressor(bandwidth=1.0).fit(keys, y_train), by_the_notes(visit), by_lbfgs(visit))
-    widths = [float(model.w_) for model in models]
-    left_out = [np.sqrt(loo_objective(keys, y_train, Gaussian(w=w))) for w in widths]
+    w_values = [float(model.w_) for model in models]
+    left_out = [np.sqrt(loo_objective(keys, y_train, Gaussian(w=w))) for w in w_values]
     errors = [root_mean_square(model.predict(x_test[:, None]) - y_truth) for model in models]
-    weights = [attention_weights(x_test, x_train, Gaussian(w=w)) for w in widths]
-    keys_heard = [float(np.median(1.0 / (a**2).sum(axis=1))) for a in weights]
+    weights = [attention_weights(x_test, x_train, Gaussian(w=w)) for w in w_values]
+    effective_keys = [float(np.median(1.0 / (a**2).sum(axis=1))) for a in weights]
     names = (
         visit.label(TEXTS["fixed"]),
-        visit.label(TEXTS["learned"], w=widths[1]),
+        visit.label(TEXTS["learned"], w=w_values[1]),
     )
     figure = weight_maps(visit, weights[:2], names, figsize=(8.2, 4.2))
-    return findings(TEXTS, {"sharper": figure}, keys=keys_heard, left_out=left_out, error=errors, best_w=widths[2])
+    return findings(
+        TEXTS, {"sharper": figure}, keys=effective_keys, left_out=left_out, error=errors, best_w=w_values[2]
+    )
 
 
 def weight_maps(

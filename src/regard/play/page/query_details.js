@@ -1,4 +1,4 @@
-// What a query looks at and how sure its answer is: lines, shares, a far flag, intervals. Loaded when asked for.
+// Details of a query: lines to its keys, their weights, the interval, and whether it is far. Loaded on demand.
 
 import { clamp, make, path, short } from "./chart.js";
 import { KERNELS } from "./kernels.js";
@@ -6,12 +6,12 @@ import { row, weighted } from "./pooling.js";
 import { state } from "./state.js";
 import { say } from "./words.js";
 
-// Lines at most, the thickest, and the share of it that is too thin; keys named at most, and the percent not worth it.
-const MAX_LINES = 60, THICKEST = 7, THINNEST = 0.004, NAMED = 5, HARDLY = 0.05;
-// The library's: coverage, a row that holds all the attention, ranks; where kernels end, and what is far (see regard.model).
-const COVERAGE = 0.9, ALONE = 1e-6, ROUNDING = 1e-9;
+// Lines drawn, width of the thickest, the least share of it; keys listed, and the least percent.
+const MAX_LINES = 60, LINE_WIDTH = 7, MIN_LINE = 0.004, MAX_LISTED = 5, MIN_PERCENT = 0.05;
+// As in regard.model: coverage, mass below which a sum is redone, slack of ranks; where kernels end, and what is far.
+const COVERAGE = 0.9, MIN_REST = 1e-6, ROUNDING = 1e-9;
 const ENDS = { gaussian: 3, laplace: 4.6 }, USUAL = 0.9, APART = 2, SAMPLE = 200;
-// Ends drawn for infinity.
+// Drawn in place of infinity.
 const BEYOND = 1e7;
 
 /**
@@ -26,7 +26,7 @@ export function intervals(kernel, w, queries, x, y, leftOut) {
 		for (let i = 0; i < n; i++) {
 			const rest = mass - weights[i], size = Math.abs(y[i] - leftOut[i]);
 			let without = f - (weights[i] * (y[i] - f)) / rest;
-			if (rest < ALONE * mass) without = ((sum) => weighted(others, y) / sum)(row(kernel, w, q, x, others, i));
+			if (rest < MIN_REST * mass) without = ((sum) => weighted(others, y) / sum)(row(kernel, w, q, x, others, i));
 			down[i] = size - without;
 			up[i] = size + without;
 		}
@@ -36,7 +36,7 @@ export function intervals(kernel, w, queries, x, y, leftOut) {
 	return ends;
 }
 
-/** The number that sorting would put at a place; numbers change places. */
+/** The number that sorting would put at a place (quickselect); reorders the numbers. */
 function ranked(numbers, place) {
 	for (let low = 0, high = numbers.length - 1; low < high; ) {
 		const pivot = numbers[(low + high) >> 1];
@@ -45,9 +45,9 @@ function ranked(numbers, place) {
 			while (numbers[i] < pivot) i++;
 			while (numbers[j] > pivot) j--;
 			if (i > j) break;
-			const kept = numbers[i];
+			const swapped = numbers[i];
 			numbers[i++] = numbers[j];
-			numbers[j--] = kept;
+			numbers[j--] = swapped;
 		}
 		if (place <= j) high = j;
 		else if (place >= i) low = i;
@@ -62,7 +62,7 @@ export function area(queries, ends, chart) {
 	return `${low}L${high.slice(1).split("L").reverse().join("L")}Z`;
 }
 
-/** Whether all points are out of the kernel's reach of q, and farther than they usually are from each other. */
+/** Whether all points are beyond the reach of the kernel at q, and farther than they usually are from each other. */
 export function isFar(kernel, w, q, x) {
 	const { fixed, score, value } = KERNELS[kernel], n = x.length, count = Math.min(n, SAMPLE), apart = new Float64Array(count);
 	const nearest = (from, skip) => w * x.reduce((low, each, j) => (j === skip ? low : Math.min(low, Math.abs(each - from))), Infinity);
@@ -77,22 +77,22 @@ export function isFar(kernel, w, q, x) {
 	return away > Math.max(ENDS[kernel] ?? 1, APART * (low + (place - below) * (high - low)));
 }
 
-/** Draw lines from a query to its keys, as thick as their weights; what there is to say about it, in two lines. */
-export function drawLooks(chart, q, leftOut) {
+/** Draw lines from a query to its keys, as thick as their weights; returns two lines of text. */
+export function drawWeights(chart, q, leftOut) {
 	const { sx, sy } = chart, { x, y, kernel, w, hidden } = state, weights = new Float64Array(x.length), mass = row(kernel, w, q, x, weights);
 	const order = [...x.keys()].sort((a, b) => weights[b] - weights[a]).slice(0, MAX_LINES), most = weights[order[0]];
 	const answer = weighted(weights, y) / mass, [x1, y1] = [sx(q), sy(answer)], percent = (i) => (100 * weights[i]) / mass;
 	for (const j of order) {
 		const share = weights[j] / most;
-		if (share > THINNEST) make("line", { x1, y1, x2: sx(x[j]), y2: sy(y[j]), "stroke-width": THICKEST * share }, chart.looks);
+		if (share > MIN_LINE) make("line", { x1, y1, x2: sx(x[j]), y2: sy(y[j]), "stroke-width": LINE_WIDTH * share }, chart.weights);
 	}
-	make("circle", { class: "now", r: 6, cx: x1, cy: y1 }, chart.looks);
-	const told = [say("asked", { x: short(q), y: short(answer), neighbours: short(mass ** 2 / weighted(weights, weights)), most: short(percent(order[0])) })];
+	make("circle", { class: "now", r: 6, cx: x1, cy: y1 }, chart.weights);
+	const sentences = [say("queryText", { x: q, y: answer, neighbours: mass ** 2 / weighted(weights, weights), most: percent(order[0]) })];
 	if (!hidden.has("band")) {
 		const [[low], [high]] = intervals(kernel, w, [q], x, y, leftOut);
-		told.push(low > -Infinity ? say("between", { low: short(low), high: short(high) }) : say("tooFewSure"));
+		sentences.push(low > -Infinity ? say("between", { low, high }) : say("tooFewSure"));
 	}
-	if (isFar(kernel, w, q, x)) told.push(say("far"));
-	const named = order.slice(0, NAMED).filter((i) => percent(i) > HARDLY).map((i) => `(${short(x[i])}, ${short(y[i])}) ${short(percent(i))} %`);
-	return `${told.join(" ")}\n${say("sees", { list: named.join(" · ") })}`;
+	if (isFar(kernel, w, q, x)) sentences.push(say("far"));
+	const listed = order.slice(0, MAX_LISTED).filter((i) => percent(i) > MIN_PERCENT).map((i) => `(${short(x[i])}, ${short(y[i])}) ${short(percent(i))} %`);
+	return `${sentences.join(" ")}\n${say("largestWeights", { list: listed.join(" · ") })}`;
 }
