@@ -280,7 +280,9 @@ def test_a_table_dropped_anywhere_opens_its_view(visit):
 def test_what_is_not_needed_at_first_is_loaded_later(visit):
     page = visit().open()
     loaded = "performance.getEntriesByType('resource').map((each) => new URL(each.name).pathname)"
-    assert not {"/table.js", "/share.js", "/query_details.js", "/dates.js", "/dates.css"} & set(page.page.evaluate(loaded))
+    assert not {"/table.js", "/share.js", "/query_details.js", "/dates.js", "/dates.css"} & set(
+        page.page.evaluate(loaded)
+    )
     page.page.click("#tab-table")
     wait_for(page.page, TABLE)
     assert "/table.js" in page.page.evaluate(loaded)
