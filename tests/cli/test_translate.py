@@ -156,7 +156,7 @@ def test_a_folder_that_holds_something_is_left_alone(capfd) -> None:
         (("train", "pairs.tsv", "--out", "x", "--device", "tpu"), "--device must be cpu or cuda, got 'tpu'"),
         (("train", "pairs.tsv", "--out", "a.txt"), "a.txt: is not a folder"),
         (("train", "pairs.tsv", "--out", "x", "--valid-target", "b.txt"), "--valid-target needs --valid"),
-        (("train", "a.txt", "--out", "x"), "a.txt: line 1: has 0 tabs"),
+        (("train", "a.txt", "--out", "x"), "a.txt: line 1 must be source<TAB>target or"),
         (("run", "pairs.tsv"), "pairs.tsv: is not a regard translator"),
         (("run", "none.regard"), "none.regard: no such file"),
         (("run", "pairs.tsv", "--beam", "0"), "--beam"),

@@ -121,7 +121,7 @@ def test_missing_cells_name_their_row() -> None:
 def test_columns_that_disagree_are_refused() -> None:
     with pytest.raises(TableError, match="length"):
         table(a=[1], b=[1, 2])
-    with pytest.raises(TableError, match="agree"):
+    with pytest.raises(TableError, match="must be the same"):
         Table(("a",), {"b": np.ones(1)})
 
 
@@ -170,7 +170,7 @@ def test_odd_pandas_columns() -> None:
 @pytest.mark.parametrize(
     ("frame", "words"),
     [
-        ([1, 2], "not a dataframe"),
+        ([1, 2], "must be a dataframe, got list"),
         (polars.DataFrame({"x": []}), "no rows"),
         (polars.DataFrame({"x": [[1, 2]]}), "'x' has type List"),
     ],

@@ -187,7 +187,7 @@ def test_formats_languages_and_years_can_be_held_out() -> None:
         ({"n": 1, "languages": ["de"], "formats": ["fr-le"]}, "formats: 'fr-le' is not one of de-day-month, "),
         ({"n": 1, "formats": []}, "formats is empty"),
         ({"n": 1, "years": []}, "years is empty; give some of 1900 to 2099"),
-        ({"n": 1, "years": [2000, 2100]}, "years must lie within 1900 and 2099, got 2100"),
+        ({"n": 1, "years": [2000, 2100]}, "years must be between 1900 and 2099, got 2100"),
     ],
 )
 def test_impossible_dates_are_refused(given: dict, words: str) -> None:
@@ -196,5 +196,5 @@ def test_impossible_dates_are_refused(given: dict, words: str) -> None:
 
 
 def test_a_format_without_weekday_takes_none() -> None:
-    with pytest.raises(ValueError, match="'de-dots' takes no weekday"):
+    with pytest.raises(ValueError, match="weekday must be False for format 'de-dots'"):
         DATE_FORMATS["de-dots"].write(date(2021, 5, 3), weekday=True)

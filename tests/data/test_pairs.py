@@ -52,7 +52,7 @@ def test_a_split_by_target_holds_a_date_out_in_every_format() -> None:
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.5, float("nan")])
 def test_impossible_shares_are_refused(share: float) -> None:
-    with pytest.raises(ValueError, match="share must lie strictly between 0 and 1"):
+    with pytest.raises(ValueError, match="share must be strictly between 0 and 1"):
         reversal(2).split(share)
     with pytest.raises(ValueError, match="by must be 'source' or 'target', got 'both'"):
         reversal(2).split(0.5, by="both")
@@ -64,8 +64,8 @@ def test_impossible_shares_are_refused(share: float) -> None:
         ((("a",), ()), "source has 1 texts, target has 0"),
         ((("a",), ("b",), ()), "alignment has 0 rows, target has 1 texts"),
         ((("a",), ("bc",), ((0,),)), "alignment of pair 1 has 1 positions, its target 2"),
-        ((("a", "a"), ("b", "b"), ((0,), (1,))), "alignment of pair 2 must lie within -1 and 0, got 1 to 1"),
-        ((("a",), ("b",), ((-2,),)), "alignment of pair 1 must lie within -1 and 0, got -2 to -2"),
+        ((("a", "a"), ("b", "b"), ((0,), (1,))), "alignment of pair 2 must be between -1 and 0, got 1 to 1"),
+        ((("a",), ("b",), ((-2,),)), "alignment of pair 1 must be between -1 and 0, got -2 to -2"),
     ],
 )
 def test_pairs_that_disagree_are_refused(given, words: str) -> None:
@@ -109,19 +109,19 @@ def test_parallel_files_are_read_line_by_line(tmp_path: Path) -> None:
 BAD_LINES = [
     (b"", "is empty"),
     (b"\n\r\n  \n", "is empty"),
-    (b"a\tb\n\nc\td\n", "line 2 is empty, yet text follows it"),
-    (b"a\tb\nc\n", "line 2: has 0 tabs; a line is source<TAB>target"),
-    (b"a\tb\tc\td\n", "line 1: has 3 tabs"),
+    (b"a\tb\n\nc\td\n", "line 2 is blank, but text follows it"),
+    (b"a\tb\nc\n", "line 2 must be source<TAB>target or source<TAB>target<TAB>attribution, got 0 tabs"),
+    (b"a\tb\tc\td\n", "line 1 must be source<TAB>target or source<TAB>target<TAB>attribution, got 3 tabs"),
     (b"a\tb\n \tc\n", "line 2: the source is empty"),
     (b"a\t \tc\n", "line 1: the target is empty"),
-    (b"a\tb\n\x00c\td\n", "line 2: holds a NUL byte"),
+    (b"a\tb\n\x00c\td\n", "line 2 has a NUL byte"),
     (b"a\tb\nc\t\xe9t\xe9\n", "line 2: byte 0xe9 is not UTF-8"),
     (b"a\t\xed\xa0\x80\n", "line 1: byte 0xed is not UTF-8"),
-    ("a\tb\n".encode("utf-16"), "is UTF-16 text; save it as UTF-8"),
-    ("a\tb\n".encode("utf-32"), "is UTF-32 text; save it as UTF-8"),
-    (b"a\tb\rc\td\r", "line 1: a carriage return stands alone"),
-    (gzip.compress(b"a\tb\n", mtime=0), "is gzipped; give it a name that ends in .gz"),
-    (b"a\t" + b"b" * (1 << 20), "line 1: is longer than 1,048,576 bytes"),
+    ("a\tb\n".encode("utf-16"), "is UTF-16 text; save the file as UTF-8"),
+    ("a\tb\n".encode("utf-32"), "is UTF-32 text; save the file as UTF-8"),
+    (b"a\tb\rc\td\r", "line 1: a carriage return without a line feed"),
+    (gzip.compress(b"a\tb\n", mtime=0), "is a gzip file; its name must end in .gz"),
+    (b"a\t" + b"b" * (1 << 20), "line 1 is longer than 1,048,576 bytes"),
 ]
 
 
@@ -137,7 +137,7 @@ def test_lines_that_cannot_be_used_are_named(tmp_path: Path, content: bytes, wor
     [
         (b"a\nb\nc\n", b"a\nb\n", "s.txt has 3 lines, .*t.txt has 2"),
         (b"a\n", b"", "t.txt: is empty"),
-        (b"a\n\nc\n", b"a\nb\nc\n", "s.txt: line 2 is empty"),
+        (b"a\n\nc\n", b"a\nb\nc\n", "s.txt: line 2 is blank"),
         (b"a\nb\n", b"a\n\xff\n", "t.txt: line 2: byte 0xff is not UTF-8"),
     ],
 )
@@ -155,18 +155,18 @@ def test_files_that_are_no_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(PairsError, match="is a pipe, not a regular file"):
         read_lines(tmp_path / "pipe")
-    with pytest.raises(PairsError, match="both standard input"):
+    with pytest.raises(PairsError, match="only one of source and target can be standard input"):
         read_parallel("-", "-")
 
 
 def test_bombs_and_broken_gzip_files_are_refused(tmp_path: Path) -> None:
     bomb = written(tmp_path, "bomb.gz", b"a\tb\n" * 500_000)
-    with pytest.raises(PairsError, match="holds more than 1,000,000 bytes of data once decoded"):
+    with pytest.raises(PairsError, match="decodes to more than 1,000,000 bytes, the limit"):
         read_pairs(bomb, max_bytes=1_000_000)
     whole = bomb.read_bytes()
     for content in (whole[: len(whole) // 2], b"a\tb\n", whole[:-8] + b"\0" * 8):
         bomb.write_bytes(content)
-        with pytest.raises(PairsError, match="is not a whole gzip file"):
+        with pytest.raises(PairsError, match="is not a complete gzip file"):
             read_pairs(bomb)
 
 
@@ -174,7 +174,7 @@ def test_standard_input(monkeypatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"un\n\ndeux\r\n")))
     assert read_lines("-") == ("un", "", "deux")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\tb\nc\n")))
-    with pytest.raises(PairsError, match="standard input: line 2: has 0 tabs"):
+    with pytest.raises(PairsError, match="standard input: line 2 must be source<TAB>target"):
         read_pairs("-")
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(PairsError, match="standard input is closed"):

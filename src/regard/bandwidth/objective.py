@@ -180,7 +180,7 @@ class Objective:
     def spread(self) -> Array:
         """Typical size of what each w multiplies: of every feature, or of every part of a mixed table."""
         each = spreads(self.key, self.counts)
-        return each if self.coding is None else np.sqrt(self.coding.folded(each**2))
+        return each if self.coding is None else np.sqrt(self.coding.sum_per_part(each**2))
 
     @property
     def size(self) -> float:
@@ -199,11 +199,11 @@ class Objective:
         found = self._at(self._of_features(w), ridge, gradient)
         if found.w is None:
             return found
-        slope = self.coding.folded(found.w)
+        slope = self.coding.sum_per_part(found.w)
         return found._replace(w=slope if np.ndim(w) else np.asarray(slope.sum()))
 
     def _of_features(self, w: ArrayLike) -> ArrayLike:
-        return w if self.coding is None else self.coding.spread(np.asarray(w))
+        return w if self.coding is None else self.coding.per_feature(np.asarray(w))
 
     def _at(self, w: ArrayLike, ridge: float, gradient: bool) -> Evaluation:
         """At a w of the features."""

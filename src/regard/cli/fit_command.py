@@ -136,18 +136,18 @@ class Fit:
 
     def _features(self, table: Table) -> tuple[str, ...]:
         from regard.data import TableError
-        from regard.data.columns import MOST_LEVELS
+        from regard.data.columns import MAX_CATEGORIES
 
         table.column(self.target)
         used = {self.target, self.sample_weight}
         names = self.chosen or tuple(name for name in table.names if name not in used)
         if not names:
             raise TableError(f"{table.source}: has no feature columns besides the target {self.target!r}")
-        many = [name for name in names if _categories(table, name) > MOST_LEVELS]
+        many = [name for name in names if _categories(table, name) > MAX_CATEGORIES]
         if len(many) == len(names):
-            raise TableError(f"{table.source}: every feature is text with more than {MOST_LEVELS} distinct values")
+            raise TableError(f"{table.source}: every feature is text with more than {MAX_CATEGORIES} distinct values")
         for name in many:
-            say(f"left out {name!r}: {_categories(table, name):,} different texts, more than {MOST_LEVELS}")
+            say(f"left out {name!r}: {_categories(table, name):,} different texts, more than {MAX_CATEGORIES}")
         return tuple(name for name in names if name not in many)
 
     def estimator(self, classes: bool, *, gaps: bool) -> Any:

@@ -60,7 +60,9 @@ def _categories(model: Any) -> dict[str, str]:
     """Remarks on categorical columns; λ = 0 separates all categories, the largest λ treats them alike."""
     parts = model.coding_.parts if hasattr(model, "coding_") else ()
     return {
-        part.names[0]: f", {len(part.levels)} categories, λ at most {part.widest:.3g}" for part in parts if part.levels
+        part.names[0]: f", {len(part.levels)} categories, λ at most {part.max_lambda:.3g}"
+        for part in parts
+        if part.levels
     }
 
 

@@ -1,11 +1,10 @@
-"""Dates as people write them, and the same dates as ISO writes them, with the character each digit comes from.
+"""Dates in the formats of several languages and in ISO format, with the source character of each digit.
 
     "May 3rd, 2021"  "le 3 mai 2021"  "3. Mai 2021"  "二〇二一年五月三日"   →   "2021-05-03"
 
-A digit of the target points at the digit it copies. Where there is none it points at what says it: at the first letter
-of a month's name, or at the only digit of "3" for both digits of "03". The two dashes point nowhere (-1). Numbers with
-the day and the month side by side put the day first in every language but Chinese, where the year comes first: so a
-text never means two dates.
+A digit of the target is aligned with the digit that it copies. If there is none, it is aligned with what expresses it:
+the first letter of a month's name, or the only digit of "3" for both digits of "03". The dashes have no source (-1).
+Numeric dates put the day first in every language but Chinese, where the year comes first: so no text is ambiguous.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from functools import cache
 
 import numpy as np
 
-from regard.data.pairs import NOWHERE, Pairs
+from regard.data.text_pairs import NOWHERE, Pairs
 
 DATE_LANGUAGES = ("en", "fr", "de", "es", "zh")
 FIRST_YEAR, LAST_YEAR = 1900, 2099
@@ -36,7 +35,7 @@ _SHORT_MONTHS = {
     "de": "Jan. Feb. März Apr. Mai Juni Juli Aug. Sept. Okt. Nov. Dez.",
     "es": "ene feb mar abr may jun jul ago sep oct nov dic",
 }
-# Monday first, and what stands between the name and the date.
+# Monday first, and the separator between the name and the date.
 _WEEKDAYS = {
     "en": ("Monday Tuesday Wednesday Thursday Friday Saturday Sunday", ", "),
     "fr": ("lundi mardi mercredi jeudi vendredi samedi dimanche", " "),
@@ -45,10 +44,12 @@ _WEEKDAYS = {
     "zh": ("星期一 星期二 星期三 星期四 星期五 星期六 星期日", " "),
 }
 _CHINESE_DIGITS = "〇一二三四五六七八九"
-# How often a weekday stands ahead where a format allows it, and how often all is in capitals, and in small letters.
-_WEEKDAY_SHARE, _UPPER_SHARE, _LOWER_SHARE = 0.2, 0.1, 0.15
+# Probability of a leading weekday if the format allows it, and of upper case and lower case.
+_WEEKDAY_PROBABILITY = 0.2
+_UPPER_PROBABILITY = 0.1
+_LOWER_PROBABILITY = 0.15
 
-# A text and, for each digit of its part of the target, the position of the character the digit comes from.
+# A text and, for each digit of its part of the target, the position of its source character.
 Written = tuple[str, tuple[int, ...]]
 
 
@@ -63,14 +64,14 @@ class DateFormat:
     name: str
     language: str
     template: str  # text with fields in braces
-    weekday: bool  # may a weekday's name stand ahead?
+    weekday: bool  # whether the name of the weekday may come first
 
     def write(self, day: date, *, weekday: bool = False) -> Written:
-        """The date as text, and for each character of its ISO form the source position it comes from, or -1."""
+        """The date as text, and for each character of its ISO form its source position, or -1."""
         text = ""
         if weekday:
             if not self.weekday:
-                raise ValueError(f"weekday: format {self.name!r} takes no weekday")
+                raise ValueError(f"weekday must be False for format {self.name!r}, which has no weekday")
             names, after = _WEEKDAYS[self.language]
             text = names.split()[day.weekday()] + after
         place = {}
@@ -91,7 +92,7 @@ def _pieces(template: str) -> tuple[tuple[str, str], ...]:
 
 
 def _field(field: str, language: str, day: date) -> tuple[str, Written]:
-    """Which part of the date a field writes, and how."""
+    """The part of the date that a field writes, and its text."""
     match field:
         case "year":
             return "year", (str(day.year), (0, 1, 2, 3))
@@ -129,7 +130,7 @@ def _english_ending(number: int) -> str:
     return {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
 
 
-#   name                  template                              weekday ahead?
+#   name                  template                              weekday first?
 _TABLE = """
 en-day-month            {d} {month} {year}                      yes
 en-day-mon              {d} {mon} {year}                        yes
@@ -176,10 +177,10 @@ def dates(
     formats: Iterable[str] | None = None,
     years: Iterable[int] = range(FIRST_YEAR, LAST_YEAR + 1),
 ) -> Pairs:
-    """Dates in many forms and in ISO form, with gold alignments.
+    """Dates in many formats and in ISO format, with gold alignments.
 
-    Each pair draws a format, a year, a month and a day, each with equal chances. Where the format allows, one in five
-    has its weekday ahead; one in ten is in capitals and about one in seven in small letters.
+    The format, year, month and day of each pair are drawn uniformly. If the format allows it, one in five begins with
+    the weekday; one in ten is in upper case and about one in seven in lower case.
 
     Parameters
     ----------
@@ -187,7 +188,7 @@ def dates(
     seed : the same seed gives the same pairs.
     languages : some of ``DATE_LANGUAGES``.
     formats : names in ``DATE_FORMATS``, by default all of these languages. Leave one out to hold it out.
-    years : within 1900 and 2099. Leave some out to hold them out.
+    years : between 1900 and 2099. Leave some out to hold them out.
 
     *Cost*: about 10 µs a pair.
 
@@ -203,10 +204,10 @@ def dates(
         form = chosen[int(row[0] * len(chosen))]
         year, month = span[int(row[1] * len(span))], 1 + int(row[2] * 12)
         day = date(year, month, 1 + int(row[3] * monthrange(year, month)[1]))
-        text, positions = form.write(day, weekday=form.weekday and row[4] < _WEEKDAY_SHARE)
-        if row[5] < _UPPER_SHARE:
+        text, positions = form.write(day, weekday=form.weekday and row[4] < _WEEKDAY_PROBABILITY)
+        if row[5] < _UPPER_PROBABILITY:
             text = text.upper()
-        elif row[5] < _UPPER_SHARE + _LOWER_SHARE:
+        elif row[5] < _UPPER_PROBABILITY + _LOWER_PROBABILITY:
             text = text.lower()
         source.append(text)
         target.append(day.isoformat())
@@ -215,7 +216,7 @@ def dates(
 
 
 def _chosen(languages: Iterable[str], formats: Iterable[str] | None) -> list[DateFormat]:
-    """The formats to draw from, in the order of the table whatever order was asked for."""
+    """The formats to draw from, in the order of the table."""
     tongues = _named("languages", languages, DATE_LANGUAGES)
     names = [name for name, form in DATE_FORMATS.items() if form.language in tongues]
     wanted = set(names) if formats is None else _named("formats", formats, names)
@@ -238,5 +239,5 @@ def _span(years: Iterable[int]) -> list[int]:
         raise ValueError(f"years is empty; give some of {FIRST_YEAR} to {LAST_YEAR}")
     for year in (span[0], span[-1]):
         if not FIRST_YEAR <= year <= LAST_YEAR:
-            raise ValueError(f"years must lie within {FIRST_YEAR} and {LAST_YEAR}, got {year}")
+            raise ValueError(f"years must be between {FIRST_YEAR} and {LAST_YEAR}, got {year}")
     return [int(year) for year in span]

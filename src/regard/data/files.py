@@ -1,6 +1,6 @@
-"""Files, handled with care: only regular files are read, and files are written whole or not at all.
+"""Safe file access: only regular files are read, and files are written atomically.
 
-All functions raise the caller's own error class, so that a table's error is a TableError and a model's a StoreError.
+All functions raise the error class of the caller, such as TableError or StoreError.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from typing import BinaryIO, cast
 
 PathLike = str | os.PathLike[str]
 
-# What file systems without hard links (FAT, some network and container mounts) answer to os.link.
+# Errors of os.link on file systems without hard links (FAT, some network and container mounts).
 _NO_LINKS = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK)
 
 
 def open_regular(path: PathLike, error: type[ValueError]) -> BinaryIO:
-    """An open regular file; directories, pipes and devices are refused without waiting on them."""
+    """An open regular file; directories, pipes and devices are refused without blocking."""
     path = Path(path)
     try:
-        # Without O_NONBLOCK opening a FIFO would wait for a writer for ever.
+        # Without O_NONBLOCK, opening a FIFO blocks until there is a writer.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except FileNotFoundError:
         raise error(f"{path}: no such file") from None
     except OSError as reason:
-        raise error(f"{path}: cannot be read ({_words(reason)})") from None
+        raise error(f"{path}: cannot be read ({_reason(reason)})") from None
     except ValueError:
         raise error(f"{str(path)!r}: not a file name") from None
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
-        hint = "; send it to standard input and read from -" if stat.S_ISFIFO(mode) else ""
-        raise error(f"{path}: is {_kind(mode)}, not a regular file{hint}")
+        hint = "; redirect it to standard input and read from -" if stat.S_ISFIFO(mode) else ""
+        raise error(f"{path}: is {_file_type(mode)}, not a regular file{hint}")
     return os.fdopen(descriptor, "rb")
 
 
 @contextmanager
 def opened(path: PathLike, error: type[ValueError]) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """A regular file, and its bytes, unpacked if its name ends in .gz; for "-" both are standard input."""
+    """A regular file, and its bytes, decompressed if its name ends in .gz; for "-" both are standard input."""
     if str(path) == "-":
         if sys.stdin is None:
             raise error("standard input is closed")
@@ -59,13 +59,13 @@ def opened(path: PathLike, error: type[ValueError]) -> Iterator[tuple[BinaryIO, 
             with gzip.GzipFile(fileobj=file, mode="rb") as unzipped:
                 yield file, cast(BinaryIO, unzipped)
         except (gzip.BadGzipFile, EOFError, zlib.error) as reason:
-            raise error(f"{path}: is not a whole gzip file ({reason})") from None
+            raise error(f"{path}: is not a complete gzip file ({reason})") from None
 
 
 def check_output(path: PathLike, force: bool, error: type[ValueError]) -> None:
-    """Refuse a place that must not be written to: taken without ``force``, or never a regular file.
+    """Raise an error for a path that exists, unless ``force``, or is not a regular file.
 
-    A symbolic link counts as taken; with ``force`` the link itself is replaced, never what it points to.
+    A symbolic link counts as existing; with ``force`` the link itself is replaced, never its target.
     """
     path = Path(path)
     if not path.name:
@@ -77,12 +77,12 @@ def check_output(path: PathLike, force: bool, error: type[ValueError]) -> None:
             raise error(f"{path}: there is no folder {path.parent}") from None
         return
     except (OSError, ValueError) as reason:
-        raise error(f"{path}: cannot be written ({_words(reason)})") from None
+        raise error(f"{path}: cannot be written ({_reason(reason)})") from None
     linked = stat.S_ISLNK(here.st_mode)
     with suppress(OSError):
         target = path.stat()
         if not stat.S_ISREG(target.st_mode):
-            raise error(f"{path}: is {_kind(target.st_mode)} and will not be replaced")
+            raise error(f"{path}: is {_file_type(target.st_mode)} and will not be replaced")
     if not force:
         what = "is a symbolic link" if linked else "already exists"
         raise error(f"{path}: {what}; it is replaced only by force (--force, or force=True)")
@@ -90,12 +90,12 @@ def check_output(path: PathLike, force: bool, error: type[ValueError]) -> None:
 
 @contextmanager
 def atomic_write(path: PathLike, *, force: bool, error: type[ValueError]) -> Iterator[BinaryIO]:
-    """A file to write to that takes its name only when all of it is safely on the disk.
+    """A file to write to, which gets its name when all of it is on the disk.
 
     The bytes go to a temporary file in the same folder, are synced, and then get the name in one step: of several
-    writers without ``force`` exactly one gets it, and the others raise. On any failure, Ctrl-C included, the temporary
-    file is removed and what was there before stays. A process killed outright leaves what was there before, and at
-    worst a hidden ``.regard-….part`` file beside it.
+    writers without ``force`` exactly one succeeds, and the others raise. On any failure, including Ctrl-C, the
+    temporary file is removed and an existing file is unchanged. So it is if the process is killed; then a hidden
+    ``.regard-….part`` file may remain.
     """
     path = Path(path)
     check_output(path, force, error)
@@ -107,7 +107,7 @@ def atomic_write(path: PathLike, *, force: bool, error: type[ValueError]) -> Ite
             yield file
             file.flush()
             os.fsync(file.fileno())
-        # The name may have been taken in the meantime.
+        # Another process may have created the file in the meantime.
         check_output(path, force, error)
         if force:
             os.replace(part, path)
@@ -117,13 +117,13 @@ def atomic_write(path: PathLike, *, force: bool, error: type[ValueError]) -> Ite
     except BaseException as reason:
         _remove(part)
         if isinstance(reason, OSError):
-            raise error(f"{path}: cannot be written ({_words(reason)}); nothing was changed") from None
+            raise error(f"{path}: cannot be written ({_reason(reason)}); nothing was changed") from None
         raise
     _sync_folder(path.parent)
 
 
 def _remove(part: Path) -> None:
-    """Remove a file, also if Ctrl-C is pressed again meanwhile."""
+    """Remove a file, even if Ctrl-C is pressed again."""
     while True:
         try:
             part.unlink(missing_ok=True)
@@ -135,9 +135,9 @@ def _remove(part: Path) -> None:
 
 
 def _take_name(part: Path, path: Path) -> bool:
-    """Give a finished file a name that is free, in one step; False if it is not free.
+    """Give a finished file a name in one step; False if the name exists.
 
-    A hard link does that. Where the file system has none, the name is claimed by an empty file first, which the
+    A hard link does that. On file systems without hard links the name is reserved by an empty file first, which the
     finished one then replaces: between these two steps a reader may find it empty.
     """
     try:
@@ -163,10 +163,10 @@ def _take_name(part: Path, path: Path) -> bool:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the rename itself durable, where folders can be synced."""
+    """Make the rename durable, if the system can sync folders."""
     if not hasattr(os, "O_DIRECTORY"):
         return
-    # The file has its name by now: a folder that cannot be synced is no reason to call the write a failure.
+    # The file has its name already: failing to sync the folder is not an error.
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -175,12 +175,12 @@ def _sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _words(reason: Exception) -> str:
+def _reason(reason: Exception) -> str:
     text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
     return str(text).lower()
 
 
-def _kind(mode: int) -> str:
+def _file_type(mode: int) -> str:
     for test, name in (
         (stat.S_ISDIR, "a directory"),
         (stat.S_ISFIFO, "a pipe"),
@@ -190,4 +190,4 @@ def _kind(mode: int) -> str:
     ):
         if test(mode):
             return name
-    return "something special"
+    return "a special file"

@@ -1,4 +1,4 @@
-"""Tables by the ending of their name: .csv, .tsv, either with .gz, and .parquet; ``-`` is standard input as CSV."""
+"""Tables by file extension: .csv, .tsv (both also with .gz) and .parquet; ``-`` is standard input or output as CSV."""
 
 from __future__ import annotations
 
@@ -13,30 +13,29 @@ from regard.data.files import PathLike, atomic_write, check_output, opened
 from regard.data.parquet import parquet_batches, write_parquet
 from regard.data.table import Table, TableError
 
-# The most bytes a table may hold once decoded. A small file can unpack to any size; a table larger than this
-# wants tools of another kind.
+# Largest size of a decoded table, in bytes; a small file can decompress to any size.
 MAX_BYTES = 1 << 31
-# Rows of a batch unless told otherwise: enough that work outweighs the overhead, few enough for any machine.
-ROWS = 1 << 16
-# How many times its size a compressed file may hold, once that is more than a table may: the rest are bombs.
-UNPACKED = 100
+# Default rows of a batch: enough to outweigh the overhead, few enough for any machine.
+ROWS_PER_BATCH = 1 << 16
+# Largest ratio of decoded to compressed size beyond ``MAX_BYTES``, against decompression bombs.
+MAX_COMPRESSION_RATIO = 100
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
-ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
+EXTENSIONS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 
 
 def read_table(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Table:
-    """The table in a file, as named columns.
+    """Read a table of named columns from a file.
 
     Parameters
     ----------
     path : a name ending in .csv, .tsv, .csv.gz, .tsv.gz or .parquet; or "-", standard input as CSV.
-    max_bytes : refuse what decodes to more than this.
+    max_bytes : largest size of the decoded table that is accepted.
 
     Returns
     -------
-    Table; columns whose cells are all numbers (or empty) are numbers, all others text.
+    Table; columns whose cells are all numbers (or empty) are numeric, all others text.
 
-    Raises TableError naming the file, and the row and column where there is one. Text is UTF-8 with one header
+    Raises TableError naming the file and, if applicable, the row and column. Text is UTF-8 with one header
     line; every row has the header's length. Only regular files are read.
     """
     return next(_tables(path, None, max_bytes, lambda _: None))
@@ -45,26 +44,26 @@ def read_table(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Table:
 def read_batches(
     path: PathLike,
     *,
-    rows: int = ROWS,
+    rows: int = ROWS_PER_BATCH,
     max_bytes: int = MAX_BYTES,
     progress: Callable[[float], None] | None = None,
 ) -> Iterator[Table]:
-    """The table in a file of any size, as tables of at most ``rows`` rows, each read when it is asked for.
+    """Read a table of any size as tables of at most ``rows`` rows, each read on demand.
 
     Parameters
     ----------
     path : as in ``read_table``.
     rows : of a batch, at least 1.
-    max_bytes : refuse a batch that decodes to more than this, and a gzipped or Parquet file that holds more than this
-        and more than 100 times its size: unpacked, it is read however large it is.
-    progress : told the share of the file that was read when a batch is ready, where the file's size is known.
+    max_bytes : largest decoded size of a batch that is accepted. A gzipped or Parquet file that decodes to more than
+        this and to more than 100 times its size is refused too; uncompressed files may have any size.
+    progress : called with the fraction of the file read so far when a batch is ready, if the file's size is known.
 
     Returns
     -------
-    An iterator of Tables. A column may be numbers in one and text in another, if that is how its cells are; ask by
-    ``numbers`` and ``matrix``. Errors count rows from the beginning of the file, and come when their batch does.
+    An iterator of Tables. A column may be numeric in one batch and text in another, depending on its cells; get it by
+    ``numbers`` or ``matrix``. Errors count rows from the beginning of the file, and are raised with their batch.
 
-    *Cost*: memory for one batch; of a Parquet file for one row group too.
+    *Cost*: memory for one batch, and for one row group of a Parquet file.
     """
     if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
         raise ValueError(f"rows must be a whole number of at least 1, got {rows!r}")
@@ -79,36 +78,36 @@ def _tables(path: PathLike, rows: int | None, cap: int, tell: Callable[[float], 
         return
     path = Path(path)
     with opened(path, TableError) as (file, stream):
-        ending, zipped = _ending(path)
+        extension, zipped = _extension(path)
         size = path.stat().st_size
         if rows is None and size > cap:
             raise too_large(str(path), cap)
-        whole = max(cap, UNPACKED * max(size, 1))
-        if ending == ".parquet":
+        whole = max(cap, MAX_COMPRESSION_RATIO * max(size, 1))
+        if extension == ".parquet":
             count, tables = parquet_batches(path, str(path), cap, rows, whole)
         else:
             most = whole if zipped else sys.maxsize
-            tables = delimited_batches(stream, _DELIMITERS[ending], str(path), cap, rows, most)
+            tables = delimited_batches(stream, _DELIMITERS[extension], str(path), cap, rows, most)
         for table in tables:
-            tell((table.first + len(table)) / count if ending == ".parquet" else file.tell() / size)
+            tell((table.first + len(table)) / count if extension == ".parquet" else file.tell() / size)
             yield table
-            del table  # or it would be there still while the next one is read
+            del table  # frees its memory before the next one is read
 
 
 def write_table(table: Table, path: PathLike, *, force: bool = False) -> None:
-    """Write a table to a file, whole or not at all; the format follows the ending, as in ``read_table``.
+    """Write a table to a file atomically, in the format of its extension, as in ``read_table``.
 
     An existing file or link is refused unless ``force``; "-" is standard output as CSV. Reading it back gives the
-    same numbers to the last bit. Text is written as it is: mind spreadsheets, which run cells that start with ``=``.
+    same numbers bit for bit. Text is written unchanged: spreadsheets evaluate cells that start with ``=``.
     """
     write_batches([table], path, force=force)
 
 
 def write_batches(tables: Iterable[Table], path: PathLike, *, force: bool = False) -> None:
-    """Write tables of the same columns one below the other, as ``write_table`` would write them in one piece.
+    """Write tables of the same columns one below the other, as ``write_table`` would write them at once.
 
-    They are asked for one by one, and the file appears after the last, whole or not at all; what ``tables`` raises
-    passes on. Standard output gets each as it comes.
+    They are consumed one by one, and the file appears after the last, or not at all if ``tables`` raises. Standard
+    output receives each immediately.
     """
     if str(path) == "-":
         if sys.stdout is None:
@@ -117,29 +116,29 @@ def write_batches(tables: Iterable[Table], path: PathLike, *, force: bool = Fals
         sys.stdout.buffer.flush()
         return
     path = Path(path)
-    ending, zipped = _ending(path)
+    extension, zipped = _extension(path)
     with atomic_write(path, force=force, error=TableError) as file:
-        if ending == ".parquet":
+        if extension == ".parquet":
             write_parquet(tables, file, str(path))
         elif zipped:
-            # No name and no time inside: the same table gives the same bytes.
+            # Without name and time, so that the same table gives the same bytes.
             with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as zipper:
-                write_delimited(tables, cast(BinaryIO, zipper), _DELIMITERS[ending])
+                write_delimited(tables, cast(BinaryIO, zipper), _DELIMITERS[extension])
         else:
-            write_delimited(tables, file, _DELIMITERS[ending])
+            write_delimited(tables, file, _DELIMITERS[extension])
 
 
 def check_table_output(path: PathLike, *, force: bool) -> None:
-    """Refuse early what ``write_table`` would refuse in the end."""
+    """Raise early the errors of ``write_table`` about the path."""
     if str(path) != "-":
-        _ending(Path(path))
+        _extension(Path(path))
         check_output(path, force, TableError)
 
 
-def _ending(path: Path) -> tuple[str, bool]:
+def _extension(path: Path) -> tuple[str, bool]:
     name = path.name.lower()
     zipped = name.endswith(".gz")
-    ending = Path(name.removesuffix(".gz")).suffix
-    if ending + (".gz" if zipped else "") not in ENDINGS:
-        raise TableError(f"{path}: a table's name must end in one of {', '.join(ENDINGS)}")
-    return ending, zipped
+    extension = Path(name.removesuffix(".gz")).suffix
+    if extension + (".gz" if zipped else "") not in EXTENSIONS:
+        raise TableError(f"{path}: the name of a table must end in one of {', '.join(EXTENSIONS)}")
+    return extension, zipped

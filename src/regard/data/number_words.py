@@ -1,19 +1,19 @@
-"""Two small tasks whose right answer, and where to look for it, are known: number words, and sequences reversed.
+"""Two small tasks with known answers and alignments: number words, and reversed sequences.
 
     "three hundred and twelve"  →  "312"        3 from three, 1 and 2 from twelve
     "gattaca"                   →  "acattag"    each letter from its mirror image
 
-A digit points at the first letter of the word that says it. A zero that no word says points at the word that leaves
-room for it: in 305 the zero comes from "hundred", in 20 it comes from "twenty".
+A digit is aligned with the first letter of its word. A zero without a word is aligned with the word that implies it:
+"hundred" in 305, "twenty" in 20.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from regard.data.pairs import Pairs
+from regard.data.text_pairs import Pairs
 
-MOST = 999_999
+MAX_NUMBER = 999_999
 SYMBOLS = "abcdefghijklmnopqrstuvwxyz"
 
 _BELOW_TWENTY = (
@@ -40,7 +40,7 @@ def number_words(n: int, seed: int = 0) -> Pairs:
         raise ValueError(f"n must be at least 1, got {n}")
     numbers = []
     for size, where in np.random.default_rng(seed).random((n, 2)).tolist():
-        digits = 1 + int(size * len(str(MOST)))
+        digits = 1 + int(size * len(str(MAX_NUMBER)))
         low = 10 ** (digits - 1) if digits > 1 else 0
         numbers.append(low + int(where * (10**digits - low)))
     spelled = [spell(number) for number in numbers]
@@ -52,13 +52,13 @@ def number_words(n: int, seed: int = 0) -> Pairs:
 
 
 def spell(number: int) -> tuple[str, tuple[int, ...]]:
-    """A number from 0 to 999,999 in words, and for each of its digits the position of the word it comes from.
+    """A number from 0 to 999,999 in words, and for each of its digits the position of its word.
 
     >>> spell(312)
     ('three hundred and twelve', (0, 18, 18))
     """
-    if not 0 <= number <= MOST:
-        raise ValueError(f"number must be from 0 to {MOST:,}, got {number}")
+    if not 0 <= number <= MAX_NUMBER:
+        raise ValueError(f"number must be from 0 to {MAX_NUMBER:,}, got {number}")
     if number == 0:
         return _SMALL[0], (0,)
     thousands, rest = divmod(number, 1000)
@@ -66,26 +66,26 @@ def spell(number: int) -> tuple[str, tuple[int, ...]]:
     text, places = _below_thousand("", leading, 0)
     places = places[-len(str(leading)) :]
     if thousands:
-        room = len(text) + 1
-        text, more = _below_thousand(f"{text} thousand", rest, room)
+        implied = len(text) + 1
+        text, more = _below_thousand(f"{text} thousand", rest, implied)
         places += more
     return text, tuple(places)
 
 
-def _below_thousand(text: str, number: int, room: int) -> tuple[str, list[int]]:
-    """The text continued by a number below 1,000, and a place for each of its three digits.
+def _below_thousand(text: str, number: int, implied: int) -> tuple[str, list[int]]:
+    """The text continued by a number below 1,000, and the position of the word of each of its three digits.
 
-    ``room`` is the place of the word that leaves room for digits no word says.
+    ``implied`` is the position of the word that implies digits without a word of their own.
     """
     hundreds, below = divmod(number, 100)
-    places = [room] * 3
+    places = [implied] * 3
     if hundreds:
-        text, places[0] = _said(text, _SMALL[hundreds])
-        text, hundred = _said(text, "hundred")
+        text, places[0] = _append_word(text, _SMALL[hundreds])
+        text, hundred = _append_word(text, "hundred")
         places[1:] = [hundred, hundred]
     if below:
         text += " and" if text else ""
-        text, places[2] = _said(text, _SMALL[below] if below < 20 else _TENS[below // 10])
+        text, places[2] = _append_word(text, _SMALL[below] if below < 20 else _TENS[below // 10])
         if below >= 10:
             places[1] = places[2]
         if below > 20 and below % 10:
@@ -94,14 +94,14 @@ def _below_thousand(text: str, number: int, room: int) -> tuple[str, list[int]]:
     return text, places
 
 
-def _said(text: str, word: str) -> tuple[str, int]:
+def _append_word(text: str, word: str) -> tuple[str, int]:
     """The text with one more word, and where that word begins."""
     text += " " if text else ""
     return text + word, len(text)
 
 
 def reversal(n: int, seed: int = 0, lengths: tuple[int, int] = (1, 25)) -> Pairs:
-    """Sequences of small letters and their reverse, with gold alignments: target j comes from source L − 1 − j.
+    """Sequences of lower-case letters and their reverse, with gold alignments: target j comes from source L − 1 − j.
 
     Parameters
     ----------

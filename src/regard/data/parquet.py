@@ -1,4 +1,4 @@
-"""Parquet through polars, which is imported only here; what a file claims to hold is checked before it is decoded."""
+"""Parquet by polars, which is imported only here; sizes in the metadata are checked before anything is decoded."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from regard.data.table import Table, TableError, from_dataframe
 
 
 def parquet_batches(path: Path, source: str, cap: int, rows: int | None, whole: int) -> tuple[int, Iterator[Table]]:
-    """How many rows the file has, and its Tables of at most ``rows`` rows (None: all), decoded when asked for.
+    """Number of rows in the file, and its Tables of at most ``rows`` rows (None: all), decoded on demand.
 
-    ``cap`` is for each of them, ``whole`` for all. *Cost*: a row group is decompressed again for every batch that it
-    spans, which is little unless groups are far larger than batches; memory a batch and a row group.
+    ``cap`` limits the bytes of each table, ``whole`` those of all. *Cost*: a row group is decompressed again for every
+    batch that overlaps it; memory for a batch and a row group.
     """
     if not path.stat().st_size:
         raise TableError(f"{source}: is empty")
     polars = _polars(source)
-    # Without these a name could be read as a pattern or a folder of partitions.
+    # Otherwise the name could be interpreted as a pattern or a partitioned folder.
     lazy = polars.scan_parquet(path.resolve(), glob=False, hive_partitioning=False)
     with _readable(polars, source):
         schema = lazy.collect_schema()
@@ -32,7 +32,7 @@ def parquet_batches(path: Path, source: str, cap: int, rows: int | None, whole: 
                 )
         count = int(lazy.select(polars.len()).collect().item())
     most = count if rows is None else min(rows, count)
-    # Few bytes on disk can stand for a billion equal numbers.
+    # A billion equal numbers take few bytes on disk.
     if most * max(len(schema), 1) * 8 > cap:
         raise too_large(source, cap)
     if count * max(len(schema), 1) * 8 > whole:
@@ -52,7 +52,7 @@ def _tables(polars: Any, lazy: Any, source: str, cap: int, whole: int, starts: r
         table = from_dataframe(frame, source, start)
         del frame
         yield table
-        del table  # or it would be there still while the next one is read
+        del table  # frees its memory before the next one is read
 
 
 @contextmanager
@@ -61,13 +61,13 @@ def _readable(polars: Any, source: str) -> Iterator[None]:
         yield
     except polars.exceptions.PolarsError as reason:
         first_line = str(reason).strip().split("\n")[0]
-        raise TableError(f"{source}: is not a Parquet file we can read ({first_line})") from None
+        raise TableError(f"{source}: is not a readable Parquet file ({first_line})") from None
 
 
 def write_parquet(tables: Iterable[Table], file: BinaryIO, source: str) -> None:
-    """Write the tables as one Parquet file, which has a name on the disk.
+    """Write the tables as one Parquet file; ``file`` must have a name on the disk.
 
-    Several are written beside it first, one by one, and joined in the end: Parquet is written from a whole only.
+    Each is written to a temporary file first, and they are concatenated at the end.
     """
     polars = _polars(source)
     with TemporaryDirectory(prefix=".regard-", suffix=".part", dir=Path(file.name).parent) as folder:
@@ -90,7 +90,7 @@ def _frame(polars: Any, table: Table) -> Any:
 
 
 def _text_bytes(polars: Any, series: Any) -> int:
-    """Bytes of text once every cell is a string of its own; repeated texts share theirs until then."""
+    """Bytes of text if every cell is a separate string; categories store repeated texts once."""
     if series.dtype in (polars.Categorical, polars.Enum):
         counts = series.value_counts()
         texts, times = counts.to_series(0).cast(polars.String), counts.to_series(1)
@@ -104,5 +104,5 @@ def _polars(source: str) -> Any:
     try:
         import polars
     except ImportError:
-        raise TableError(f"{source}: Parquet needs polars; run pip install 'regard[cli]'") from None
+        raise TableError(f"{source}: reading and writing Parquet needs polars; run pip install 'regard[cli]'") from None
     return polars

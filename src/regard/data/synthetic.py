@@ -1,6 +1,6 @@
-"""Data that knows its own truth: the study notes' curve and a small house-price table.
+"""Synthetic data with a known truth: the study notes' curve and a small house-price table.
 
-Both come from a formula plus noise, so that a fit can be held against what is really there.
+Both are a formula plus noise, so that a fit can be compared with the truth.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ def houses_truth(X: ArrayLike) -> Array:
     price = 80 + 3·area·exp(−distance/8) + 12·min(rooms, 5) − 2.4·age + 0.024·age²
             + 90·exp(−½(d_lake/1.5)²)
 
-    Space is worth less the further out it is; a sixth room adds nothing; a house loses value until it is 50
-    years old and then becomes charming; within a walk of the lake everything costs more. ``d_lake`` is the
-    distance in km to the lake, read off the coordinates. The door number does not matter at all.
+    The price per area decreases with the distance; a sixth room adds nothing; houses lose value until they are 50 years
+    old and gain value afterwards; houses near the lake cost more. ``d_lake`` is the distance in km to the lake,
+    computed from the coordinates. The door number has no effect.
     """
     area, age, rooms, distance, latitude, longitude, _ = np.asarray(X, np.float64).T
     lake2 = (_NORTH * (latitude - LAKE[0])) ** 2 + (_EAST * (longitude - LAKE[1])) ** 2
@@ -94,10 +94,10 @@ def houses_truth(X: ArrayLike) -> Array:
 
 
 def houses(n: int = 400, seed: int = 0) -> HousesData:
-    """A house-price table of our own making: ``houses_truth`` plus N(0, 15²).
+    """A synthetic house-price table: ``houses_truth`` plus N(0, 15²).
 
     Columns: area (m², 30–220), age (years, 0–100), rooms (1–8, grows with area), distance (km to the centre),
-    latitude and longitude (degrees, within about 12 km of the centre), door_number (1–200, without any effect).
+    latitude and longitude (degrees, within about 12 km of the centre), door_number (1–200, without effect).
 
     Parameters
     ----------

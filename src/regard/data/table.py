@@ -1,10 +1,10 @@
-"""A table: named columns of equal length, each either numbers or text, and errors that say where.
+"""A table: named columns of equal length, each numeric or text, with errors that name the cell.
 
 A column is one of
   int64 or float64    every cell is a number; NaN marks an empty cell
-  object, of ``str``  anything else, exactly as it was written
+  object, of ``str``  any other, exactly as written
 
-Numbers are asked for by ``numbers`` and ``matrix``, labels by ``labels``; all name the first cell that is in the way.
+``numbers`` and ``matrix`` return numbers, ``labels`` text; their errors name the first invalid cell.
 Rows are counted from 0, as everywhere in ``regard``: row 0 is the first below the header.
 """
 
@@ -21,18 +21,18 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-# How errors count rows.
-FROM_0 = "rows are counted from 0, below the header"
+# Appended to errors that name a row.
+ROW_COUNTING = "rows are counted from 0, below the header"
 
 PLAIN_NUMBER = re.compile(r"[ \t]*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[ \t]*", re.ASCII)
-# Not a plain number, yet surely meant as one: 1,000 or 1_000 or 12% or $5 or 0x10 or nan.
-_MEANT_AS_NUMBER = re.compile(
+# Not a plain number, but intended as one: 1,000 or 1_000 or 12% or $5 or 0x10 or nan.
+_INTENDED_NUMBER = re.compile(
     r"\s*[+-]?\s*[$€£¥]?\s*(\d[\d.,_' ]*([eE][+-]?\d+)?\s*[%€]?|0[xX][0-9a-fA-F]+|nan|inf(inity)?)\s*", re.IGNORECASE
 )
 
 
 class TableError(ValueError):
-    """A table that cannot be used; the message names the file, the row and the column."""
+    """An invalid table; the message names the file, the row and the column."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,28 +46,28 @@ class Table:
 
     names: tuple[str, ...]
     columns: Mapping[str, Array]  # name → (rows,), int64, float64 or object of str
-    source: str = "table"  # how errors call it
-    first: int = 0  # rows before this one, where it is a part of a longer table
+    source: str = "table"  # its name in errors
+    first: int = 0  # number of its first row in the longer table that it is a part of
 
     def __post_init__(self) -> None:
         if len(set(self.names)) != len(self.names) or set(self.names) != set(self.columns):
-            raise TableError(f"{self.source}: names {self.names} and columns {tuple(self.columns)} do not agree")
+            raise TableError(f"{self.source}: names {self.names} and columns {tuple(self.columns)} must be the same")
         if len({column.shape for column in self.columns.values()}) > 1:
-            raise TableError(f"{self.source}: columns differ in length")
+            raise TableError(f"{self.source}: columns must have the same length")
 
     def __len__(self) -> int:
         return len(self.columns[self.names[0]]) if self.names else 0
 
     def column(self, name: str) -> Array:
-        """One column as it is; an unknown name is an error that lists the columns there are."""
+        """One column as stored; raises TableError listing the columns for an unknown name."""
         if name not in self.columns:
             raise TableError(f"{self.source}: has no column {name!r}; its columns are {listing(self.names)}")
         return self.columns[name]
 
     def is_text(self, name: str) -> bool:
-        """True when no cell of the column looks like a number; one that mixes both is not a text column."""
+        """True if no cell of the column resembles a number; a column that mixes both is not a text column."""
         column = self.column(name)
-        return column.dtype == object and not any(map(_MEANT_AS_NUMBER.fullmatch, set(column)))
+        return column.dtype == object and not any(map(_INTENDED_NUMBER.fullmatch, set(column)))
 
     def numbers(self, name: str) -> Array:
         """One column (rows,) of finite numbers, int64 or float64.
@@ -85,7 +85,7 @@ class Table:
         return column
 
     def cells(self, name: str) -> Array:
-        """One column (rows,) with its gaps: text, None where a cell is empty, or finite float64, NaN where it is.
+        """One column (rows,) with missing values: text, None for empty cells, or finite float64, NaN for empty cells.
 
         Raises TableError naming the first cell that is neither, in a column that is not text throughout.
         """
@@ -117,11 +117,11 @@ class Table:
         return column
 
     def error(self, row: int, name: str, what: str) -> TableError:
-        """The error for one cell; ``row`` counts from 0 in this part, and the message from 0 in the whole table."""
-        return TableError(f"{self.source}: row {self.first + row}, column {name!r}: {what} ({FROM_0})")
+        """The error for one cell; ``row`` counts from 0 in this part, the message from 0 in the whole table."""
+        return TableError(f"{self.source}: row {self.first + row}, column {name!r}: {what} ({ROW_COUNTING})")
 
     def _not_numbers(self, name: str, column: Array) -> TableError:
-        # Decimal numbers within float64, as float() reads them: no separators, no hexadecimals, no nan.
+        # Valid are finite decimal numbers, as float() reads them: no separators, no hexadecimals, no nan.
         plain = (PLAIN_NUMBER.fullmatch(cell) is not None and isfinite(float(cell)) for cell in column)
         row = next(row for row, is_number in enumerate(plain) if not is_number)
         cell = column[row]
@@ -138,7 +138,7 @@ def from_dataframe(frame: Any, source: str = "dataframe", first: int = 0) -> Tab
     """A Table from a dataframe of any library narwhals knows (pandas, polars, pyarrow, …).
 
     Integers stay integers unless cells are missing; booleans become 0 and 1; text, categories and dates become text.
-    ``first`` counts the rows before it, where it is a part of a longer table.
+    ``first`` is the number of its first row in the longer table that it is a part of.
 
     >>> import pandas
     >>> from_dataframe(pandas.DataFrame({"x": [1, 2]})).matrix(["x"]).tolist()
@@ -149,7 +149,7 @@ def from_dataframe(frame: Any, source: str = "dataframe", first: int = 0) -> Tab
     try:
         eager = nw.from_native(frame)
     except TypeError as reason:
-        raise TableError(f"{source}: not a dataframe: {type(frame).__name__}") from reason
+        raise TableError(f"{source}: must be a dataframe, got {type(frame).__name__}") from reason
     if isinstance(eager, nw.LazyFrame):
         eager = eager.collect()
     names = tuple(eager.columns)
@@ -166,7 +166,7 @@ def _array(nw: Any, series: Any, name: str, source: str) -> Array:
         whole = (dtype.is_integer() or dtype == nw.Boolean) and not series.is_null().any()
         if whole:
             array = np.asarray(series.to_numpy())
-            # A uint64 beyond int64 would wrap round.
+            # A uint64 beyond int64 would wrap around.
             if dtype == nw.Boolean or array.size == 0 or int(array.max()) <= np.iinfo(np.int64).max:
                 return array.astype(np.int64)
         return np.asarray(series.cast(nw.Float64).to_numpy(), np.float64)
@@ -181,7 +181,7 @@ def _missing(cell: Any) -> bool:
 
 
 def text_array(cells: Sequence[str]) -> Array:
-    """Cells as an object array; equal texts share one string, so that labels cost little."""
+    """Cells as an object array; equal texts share one string, which saves memory."""
     shared: dict[str, str] = {}
     out = np.empty(len(cells), object)
     out[:] = [shared.setdefault(cell, cell) for cell in cells]
@@ -189,22 +189,22 @@ def text_array(cells: Sequence[str]) -> Array:
 
 
 def check_names(names: Sequence[str], source: str) -> None:
-    """Refuse a header with nameless or repeated columns."""
-    seen: set[str] = set()
+    """Raise TableError for columns without a name or with repeated names."""
+    earlier: set[str] = set()
     for number, name in enumerate(names, 1):
         if not name:
             raise TableError(f"{source}: column {number} has no name; is it a saved row index?")
-        if name in seen:
+        if name in earlier:
             raise TableError(f"{source}: column name {name!r} appears more than once")
-        seen.add(name)
+        earlier.add(name)
 
 
 def listing(names: Sequence[str], most: int = 20) -> str:
-    """Names in a row, as many as a person reads."""
+    """Names as a comma-separated list, at most ``most`` of them."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(repr(name) for name in names[:most]) + more
 
 
 def shown(cell: str, most: int = 40) -> str:
-    """A cell as errors quote it: no control characters, not too long."""
+    """A cell as quoted in errors: escaped, and shortened to ``most`` characters."""
     return repr(cell if len(cell) <= most else cell[: most - 1] + "…")

@@ -1,4 +1,4 @@
-"""Text in every language of the house, side by side."""
+"""Text in every language of the package."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib.resources.abc import Traversable
 
 @dataclass(frozen=True)
 class Text:
-    """The same words in English and in Chinese.
+    """The same text in English and in Chinese.
 
     >>> Text(en="key", zh="键").said("zh")
     '键'
@@ -19,7 +19,7 @@ class Text:
     zh: str
 
     def said(self, lang: str) -> str:
-        """The words in that language."""
+        """The text in that language."""
         return str(getattr(self, lang))
 
 

@@ -16,7 +16,17 @@ from scipy.sparse import issparse
 
 from regard.core.arrays import Array
 from regard.core.bounds import checked_range
-from regard.data.columns import CATEGORIES, NUMBER, ORDERED, ORDERS, Coding, Part, is_missing, joined, part_of
+from regard.data.columns import (
+    CATEGORIES,
+    NUMBER,
+    ORDERED,
+    ORDERED_KERNELS,
+    Coding,
+    Part,
+    coding_of_parts,
+    is_missing,
+    part_of,
+)
 from regard.estimators.parameters import columns_given
 
 _WORDS = (nw.String, nw.Categorical, nw.Enum)
@@ -52,7 +62,7 @@ def coding_of(estimator: Any, X: Any, frame: nw.DataFrame[Any] | None) -> Coding
             raise ValueError(f"kernel has {len(given)} entries but X has {len(names)} columns")
         kernels = list(given)
     facts = zip(kernels, range(len(names)), names, columns, orders, strict=True)
-    return joined([part_of(*fact) for fact in facts])
+    return coding_of_parts([part_of(*fact) for fact in facts])
 
 
 def coded(estimator: Any, X: Any, frame: nw.DataFrame[Any] | None) -> Array:
@@ -75,7 +85,7 @@ def coded(estimator: Any, X: Any, frame: nw.DataFrame[Any] | None) -> Array:
     for part in coding.parts:
         if not part.levels:
             _refuse_words(names, columns, part.columns)
-        elif part.kernel not in ORDERS:
+        elif part.kernel not in ORDERED_KERNELS:
             _warn_of_strangers(part, columns[part.columns[0]])
     return np.asarray(coding.coded(columns))
 

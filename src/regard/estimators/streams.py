@@ -14,7 +14,7 @@ from sklearn.utils.validation import _num_samples
 
 from regard.core.arrays import Array
 from regard.core.problem import checked_weight
-from regard.data.columns import ORDERS, UNORDERED, Coding
+from regard.data.columns import ORDERED_KERNELS, UNORDERED_KERNELS, Coding
 from regard.estimators.parameters import whole
 from regard.estimators.validation import training_arrays
 from regard.estimators.width import given_width
@@ -193,8 +193,8 @@ def _drop_levels(model: Any) -> None:
     coding, parts, columns, heads = model.coding_, [], [], "heads_" in vars(model)
     for part, first in zip(coding.parts, coding.firsts, strict=True):
         features = model.key_[:, first : first + part.width]
-        unordered = part.kernel in UNORDERED
-        if unordered or (part.kernel in ORDERS and not isinstance(part.levels[0], str)):
+        unordered = part.kernel in UNORDERED_KERNELS
+        if unordered or (part.kernel in ORDERED_KERNELS and not isinstance(part.levels[0], str)):
             codes = part.coded([np.array(part.levels, object)])
             seen = [bool((features == code).all(axis=1).any()) for code in codes]
             if not heads:
@@ -215,7 +215,7 @@ def _drop_levels(model: Any) -> None:
         return
     given = not isinstance(model.bandwidth, str)
     w = given_width(model.coding_, model.bandwidth).w if given else np.asarray(model.w_)[coding.firsts]
-    model.w_, model.bandwidth_ = model.coding_.spread(w), model.coding_.bandwidth_of(w)
+    model.w_, model.bandwidth_ = model.coding_.per_feature(w), model.coding_.bandwidth_of(w)
 
 
 def _blank(record: Any) -> Any:

@@ -68,7 +68,7 @@ def remember_width(model: Any, width: Width) -> None:
     """Both views of the width. Of a mixed table w is one number to a part until here, then one to a feature."""
     model.w_, coding = width.w, vars(model).get("coding_")
     if coding is not None:
-        model.w_, model.bandwidth_ = coding.spread(width.w), coding.bandwidth_of(width.w)
+        model.w_, model.bandwidth_ = coding.per_feature(width.w), coding.bandwidth_of(width.w)
     elif width.bandwidth is not None:
         model.bandwidth_ = width.bandwidth
     if "ridge" in model.get_params(deep=False):

@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from regard.data.pairs import NOWHERE
+from regard.data.text_pairs import NOWHERE
 from regard.seq2seq.translator import Translation
 
 # ``as_text`` shows the source tokens with at least this weight, but no more than this many.

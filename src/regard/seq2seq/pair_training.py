@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.data.files import PathLike
-from regard.data.pairs import Pairs
+from regard.data.text_pairs import Pairs
 from regard.seq2seq.model import Architecture, Seq2Seq
 from regard.seq2seq.token_batches import Sentences, TokenBatch, bucketed, collate, in_order
 from regard.seq2seq.trainer import Trainer, Training, TrainingOutcome, TrainingProgress

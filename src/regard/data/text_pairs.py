@@ -4,8 +4,8 @@
     read_parallel   two files, line by line
     read_lines      one file, for translating
 
-All are UTF-8 with or without a BOM, gzipped where the name ends in .gz, and read strictly: a line that cannot be used
-is an error with its number. White space around a text is dropped, the text itself is kept as it is.
+All are UTF-8 with or without a BOM, gzipped if the name ends in .gz, and read strictly: an invalid line is an error
+with its number. White space around a text is stripped; the text itself is unchanged.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from regard.data.delimited import lines_of
+from regard.data.delimited import LONE_CARRIAGE_RETURN, lines_of
 from regard.data.files import PathLike, opened
 from regard.data.formats import MAX_BYTES
 from regard.data.table import TableError
 
-# In an alignment: a target character that comes from no place in the source.
+# In an alignment: a target character that does not come from the source.
 NOWHERE = -1
 
 
 class PairsError(ValueError):
-    """Pairs that cannot be used; the message names the file and the line."""
+    """Invalid pairs; the message names the file and the line."""
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Source texts, their targets, and where known, where in the source each target character comes from.
+    """Source texts, their targets and, if known, the source position of each target character.
 
     >>> pairs = Pairs(("ab", "c"), ("ba", "c"), ((1, 0), (0,)))
     >>> len(pairs), pairs.take([1]).target
@@ -38,8 +38,8 @@ class Pairs:
 
     source: tuple[str, ...]
     target: tuple[str, ...]
-    # One position in the source text for each character of the target text, -1 where it comes from nowhere. A position
-    # at the first letter of a word stands for the word.
+    # The source position of each character of the target text, -1 if there is none. The position of the first letter of
+    # a word refers to the word.
     alignment: tuple[tuple[int, ...], ...] | None = None
 
     def __post_init__(self) -> None:
@@ -54,7 +54,7 @@ class Pairs:
                 raise PairsError(f"alignment of pair {number} has {len(row)} positions, its target {len(target)}")
             if row and not (min(row) >= NOWHERE and max(row) < len(source)):
                 raise PairsError(
-                    f"alignment of pair {number} must lie within -1 and {len(source) - 1}, got {min(row)} to {max(row)}"
+                    f"alignment of pair {number} must be between -1 and {len(source) - 1}, got {min(row)} to {max(row)}"
                 )
 
     def __len__(self) -> int:
@@ -67,24 +67,24 @@ class Pairs:
         return Pairs(tuple(self.source[row] for row in rows), tuple(self.target[row] for row in rows), alignment)
 
     def split(self, share: float, seed: int = 0, *, by: str = "source") -> tuple[Pairs, Pairs]:
-        """The pairs to learn from and the pairs held out, with no source text in both.
+        """Training pairs and held-out pairs, with no source text in both.
 
         A pair is held out when the SHA-256 of the seed and its source, as a fraction, is below ``share``. So equal
-        sources go the same way, and a source stays on its side however many pairs are added.
+        sources go to the same side, and a source stays there when pairs are added.
 
         Parameters
         ----------
-        share : about how much to hold out, strictly between 0 and 1.
+        share : approximate fraction to hold out, strictly between 0 and 1.
         seed : another seed gives another split.
-        by : "source", or "target" where no target text may be in both: a date that is held out in one format is then
-            held out in all.
+        by : "source", or "target" if no target text may be in both: a date that is held out in one format is then held
+            out in all.
 
         >>> learn, held = Pairs(tuple("abcdefgh"), tuple("abcdefgh")).split(0.25)
         >>> learn.source, held.source
         (('c', 'e', 'f', 'g', 'h'), ('a', 'b', 'd'))
         """
         if not 0.0 < share < 1.0:
-            raise ValueError(f"share must lie strictly between 0 and 1, got {share}")
+            raise ValueError(f"share must be strictly between 0 and 1, got {share}")
         if by not in ("source", "target"):
             raise ValueError(f"by must be 'source' or 'target', got {by!r}")
         out = [_fraction(text, seed) < share for text in (self.source if by == "source" else self.target)]
@@ -104,22 +104,22 @@ def read_pairs(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Pairs:
 
     Parameters
     ----------
-    path : any name; one ending in .gz is unpacked; "-" is standard input.
-    max_bytes : refuse what decodes to more than this.
+    path : any name; a file whose name ends in .gz is decompressed; "-" is standard input.
+    max_bytes : largest size of the decoded file that is accepted.
 
-    Raises PairsError naming the file and the line. There is no header; blank lines may stand at the end only.
+    Raises PairsError naming the file and the line. There is no header; blank lines are accepted at the end only.
     """
     source, target = [], []
     for number, line in enumerate(_until_blank(path, max_bytes), 1):
         cells = [cell.strip() for cell in line.split("\t")]
         if len(cells) not in (2, 3):
             raise PairsError(
-                f"{_called(path)}: line {number}: has {len(cells) - 1} tabs; a line is source<TAB>target, "
-                "or source<TAB>target<TAB>attribution"
+                f"{_display_name(path)}: line {number} must be source<TAB>target or source<TAB>target<TAB>attribution, "
+                f"got {len(cells) - 1} tabs"
             )
         for side, text in zip(("source", "target"), cells[:2], strict=True):
             if not text:
-                raise PairsError(f"{_called(path)}: line {number}: the {side} is empty")
+                raise PairsError(f"{_display_name(path)}: line {number}: the {side} is empty")
         source.append(cells[0])
         target.append(cells[1])
     return Pairs(tuple(source), tuple(target))
@@ -130,16 +130,16 @@ def read_parallel(source: PathLike, target: PathLike, *, max_bytes: int = MAX_BY
 
     Parameters
     ----------
-    source, target : any names; those ending in .gz are unpacked.
-    max_bytes : refuse a file that decodes to more than this.
+    source, target : any names; files whose names end in .gz are decompressed.
+    max_bytes : largest size of a decoded file that is accepted.
 
-    Raises PairsError naming the file and the line. Blank lines may stand at the end only.
+    Raises PairsError naming the file and the line. Blank lines are accepted at the end only.
     """
     if str(source) == str(target) == "-":
-        raise PairsError("source and target are both standard input; only one of them can be")
+        raise PairsError("only one of source and target can be standard input")
     left, right = (_until_blank(path, max_bytes) for path in (source, target))
     if len(left) != len(right):
-        raise PairsError(f"{_called(source)} has {len(left):,} lines, {_called(target)} has {len(right):,}")
+        raise PairsError(f"{_display_name(source)} has {len(left):,} lines, {_display_name(target)} has {len(right):,}")
     return Pairs(tuple(line.strip() for line in left), tuple(line.strip() for line in right))
 
 
@@ -148,37 +148,36 @@ def read_lines(path: PathLike, *, max_bytes: int = MAX_BYTES) -> tuple[str, ...]
 
     Parameters
     ----------
-    path : any name; one ending in .gz is unpacked; "-" is standard input.
-    max_bytes : refuse what decodes to more than this.
+    path : any name; a file whose name ends in .gz is decompressed; "-" is standard input.
+    max_bytes : largest size of the decoded file that is accepted.
 
     Raises PairsError naming the file and the line.
     """
-    texts, called = [], _called(path)
+    texts, name = [], _display_name(path)
     try:
         with opened(path, PairsError) as (_, stream):
-            for number, line in enumerate(lines_of(stream, called, max_bytes), 1):
+            for number, line in enumerate(lines_of(stream, name, max_bytes), 1):
                 texts.append(line.removesuffix("\n").removesuffix("\r"))
                 if "\r" in texts[-1]:
-                    advice = "a carriage return stands alone; save the file with ordinary line ends"
-                    raise PairsError(f"{called}: line {number}: {advice}")
+                    raise PairsError(f"{name}: line {number}: {LONE_CARRIAGE_RETURN}")
     except TableError as reason:
         raise PairsError(str(reason)) from None
     return tuple(texts)
 
 
 def _until_blank(path: PathLike, max_bytes: int) -> tuple[str, ...]:
-    """The lines without the blank ones at the end; a blank one before that is an error."""
-    lines, called = read_lines(path, max_bytes=max_bytes), _called(path)
+    """The lines without blank lines at the end; a blank line before that is an error."""
+    lines, name = read_lines(path, max_bytes=max_bytes), _display_name(path)
     end = len(lines)
     while end and not lines[end - 1].strip():
         end -= 1
     if not end:
-        raise PairsError(f"{called}: is empty")
+        raise PairsError(f"{name}: is empty")
     for number, line in enumerate(lines[:end], 1):
         if not line.strip():
-            raise PairsError(f"{called}: line {number} is empty, yet text follows it")
+            raise PairsError(f"{name}: line {number} is blank, but text follows it")
     return lines[:end]
 
 
-def _called(path: PathLike) -> str:
+def _display_name(path: PathLike) -> str:
     return "standard input" if str(path) == "-" else str(path)
