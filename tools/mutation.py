@@ -72,7 +72,11 @@ def mutants_of(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 
 
 class _Skip(ast.NodeVisitor):
-    """Nodes that no test should depend on: annotations, messages of errors, imports for types, assertions."""
+    """Nodes that no test should depend on.
+
+    Annotations, imports for types, assertions, messages, and thresholds: named numbers of a module that tests read
+    from the code instead of repeating them.
+    """
 
     def __init__(self) -> None:
         self.nodes: set[int] = set()
@@ -90,6 +94,14 @@ class _Skip(ast.NodeVisitor):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         self._skip(node.returns)
+        self.generic_visit(node)
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
+        self._skip(node)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        if all(isinstance(target, ast.Name) and target.id.isupper() for target in node.targets):
+            self._skip(node)
         self.generic_visit(node)
 
     def visit_Raise(self, node: ast.Raise) -> None:

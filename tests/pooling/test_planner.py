@@ -166,6 +166,39 @@ def test_tiles_for_any_size(queries, keys, width, columns, single, engine):
             assert step.query_tile % 32 == 0
 
 
+# The tiles of one step, by hand: queries in multiples of 32, as many jobs as the pairs are worth (a power of two), none
+# longer than 2^25 pairs; where there are fewer than 8 blocks of queries, keys are cut into shards of at least 2^15.
+#      engine      queries   keys      query tile  key tile  key shard
+TILES = [
+    ("tiled", 0, 0, 32, 1, 1),
+    ("tiled", 33, 100, 64, 100, 100),  # 33 queries fill two times 32
+    ("tiled", 1000, 1000, 1024, 128, 1000),  # not worth a second job
+    ("tiled", 1000, 3000, 512, 128, 3000),  # 2 jobs
+    ("tiled", 1025, 5000, 288, 128, 5000),  # 4 jobs, of 257 queries each rounded up
+    ("tiled", 2000, 5000, 256, 128, 5000),  # 9.5 jobs: 8
+    ("tiled", 5000, 1000, 1024, 128, 1000),  # never longer than 1024
+    ("pruned", 5000, 1000, 512, 128, 1000),  # or 512, where tiles are skipped
+    ("tiled", 10**5, 10**5, 320, 128, 10**5),  # 335 queries by 10^5 keys are 2^25 pairs
+    ("tiled", 10**6, 10**6, 32, 128, 10**6),
+    ("tiled", 64, 10**6, 32, 128, 250_000),  # 2 blocks share 8 jobs: 4 shards each
+    ("tiled", 100, 10**5, 32, 128, 50_000),  # 4 blocks: 2 shards each
+    ("tiled", 32 * 7, 10**6, 32, 128, 875_000),  # 7 blocks, still fewer than 8
+    ("tiled", 32 * 8, 10**6, 32, 128, 10**6),
+    ("tiled", 10, 40_000, 32, 128, 1 << 15),  # no shorter shard
+    ("reference", 10, 10**4, 279, 10**4, 10**4),  # 279 · 10^4 · 3 differences are 2^23
+    ("reference", 10, 10**8, 1, 10**8, 10**8),
+    ("reference", 10, 0, 2_796_202, 1, 1),
+    ("dask", 10**5, 10**5, 1342, 10**5, 10**5),  # 2^27 pairs to a worker
+    ("dask", 10**5, 10**9, 32, 10**9, 10**9),
+]
+
+
+@pytest.mark.parametrize(("engine", "queries", "keys", "query_tile", "key_tile", "key_shard"), TILES)
+def test_tiles_of_a_step(engine, queries, keys, query_tile, key_tile, key_shard):
+    step = plan(sketch(queries=queries, keys=keys), engine).steps[0]
+    assert (step.query_tile, step.key_tile, step.key_shard) == (query_tile, key_tile, key_shard)
+
+
 @pytest.mark.parametrize("queries", [1, 40, 1000])
 def test_few_queries_over_many_keys_are_cut_into_shards(queries):
     step = plan(sketch(queries=queries, keys=10**7)).steps[0]
@@ -220,6 +253,55 @@ def test_a_plan_reads_as_sentences():
     assert "only for queries where" in lines[2]
     assert "exact to rounding" in lines[-1]
     assert max(map(len, lines)) < 160
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.0004, "0.4 ms"),
+        (0.099, "99 ms"),
+        (0.1, "100 ms"),
+        (0.256, "256 ms"),
+        (1.0, "1 s"),
+        (99.0, "99 s"),
+        (100.0, "100 s"),
+        (3600.0, "1 h"),
+        (40_000.0, "11 h"),
+        (3600.0 * 1234.0, "1,234 h"),
+    ],
+)
+def test_durations_in_words(seconds, words):
+    assert planner.in_words(seconds) == words
+
+
+def test_the_first_line_names_sizes_batch_and_device():
+    assert "1 value column, float64, Gaussian" in str(plan(sketch()))
+    text = str(plan(sketch(columns=2, batch=(4, 8), device="cuda:0"), "tiled"))
+    assert text.startswith(
+        "a batch of 4 × 8, each 1,000 queries × 1,000 keys in 3-D, 2 value columns, float64 on cuda:0"
+    )
+
+
+@pytest.mark.parametrize("engine", ["reference", "tiled", "pruned", "sorted", "spectral"])
+def test_tiles_are_shown_where_there_are_tiles(engine):
+    text = str(plan(sketch(width=1), engine)).splitlines()[1]
+    assert ("tiles of " in text) == (engine not in ("sorted", "spectral"))
+
+
+@pytest.mark.parametrize(
+    ("engine", "tol", "loses"),
+    [
+        ("tiled", 1e-9, False),
+        ("pruned", 1e-9, True),
+        ("spectral", 1e-9, True),
+        ("pruned", 0.0, False),
+        ("sorted", 1e-9, False),
+    ],
+)
+def test_the_last_line_is_the_certificate(engine, tol, loses):
+    last = str(plan(sketch(width=1, tol=tol), engine)).splitlines()[-1]
+    assert ("no query loses more than 1e-09" in last) == loses
+    assert ("exact to rounding" in last) != loses
 
 
 def test_candidates_are_shown_with_their_cost_and_why_they_do_not_apply():
