@@ -90,11 +90,11 @@ def interpreted(monkeypatch):
 @pytest.fixture
 def programs(monkeypatch, interpreted):
     """Tensors on a CPU go to the Triton programs for laid-out rows, however few they are."""
-    from regard.tensors import planner
+    from regard.tensors import tensor_planner as planner
 
-    monkeypatch.setitem(planner.SMALL, "cpu", -1)
+    monkeypatch.setitem(planner.MAX_DENSE, "cpu", -1)
     monkeypatch.setattr(planner, "on_programs", lambda query: True)
-    monkeypatch.setattr(planner, "LAYER_WORK", 0)
+    monkeypatch.setattr(planner, "MAX_LAYER_WORK", 0)
 
 
 @pytest.fixture
@@ -104,10 +104,10 @@ def engine_here(request, monkeypatch):
     if engine == "fused":
         import torch
 
-        from regard.engines.gpu import fused, told
+        from regard.engines.gpu import fused, placement
 
         request.getfixturevalue("programs")
-        for module in (fused, told):
+        for module in (fused, placement):
             monkeypatch.setattr(module, "device", lambda: torch.device("cpu"))
         # The interpreter computes rows that only fill a tile, and lanes of a branch not taken.
         with np.errstate(all="ignore"):

@@ -76,7 +76,7 @@ def test_codes_number_the_rows_and_compact_kernels_come_last():
 def test_codes_of_the_programs(name):
     # Programs import nothing but programs: a change elsewhere must not leave compiled ones behind.
     assert getattr(pair_scores, name.upper()) == KERNELS[name].code
-    math = pytest.importorskip("regard.programs.triton.math")
+    math = pytest.importorskip("regard.programs.triton.triton_math")
     if name != "gaussian":  # what remains when every other branch is not taken
         assert getattr(math, name.upper()).value == KERNELS[name].code
 
@@ -94,9 +94,9 @@ def test_scores(name):
 def interpreted_on_a_cpu(monkeypatch):
     """The fused engine without a GPU."""
     pytest.importorskip("triton")
-    from regard.engines.gpu import fused, told
+    from regard.engines.gpu import fused, placement
 
-    for module in (fused, told):
+    for module in (fused, placement):
         monkeypatch.setattr(module, "device", lambda: torch.device("cpu"))
 
 

@@ -12,10 +12,11 @@ import regard
 import regard.tensors as tensors
 from gpu.cases import Case
 from gpu.problems import Answer, Problem, oracle, problem_of, score_of, wanted
-from regard.tensors import layer, ops, planner
+from regard.engines.gpu.lowering import lower
+from regard.tensors import layer_autograd, operators
+from regard.tensors import tensor_planner as planner
 from regard.tensors.flash import flash_pool
-from regard.tensors.forms import canonical
-from regard.tensors.inputs import checked, laid
+from regard.tensors.tensor_inputs import checked_inputs, flattened
 
 Tensor = torch.Tensor
 # Errors may be so many times those of plain torch at the same precision, forward and backward, and so many roundings.
@@ -125,7 +126,7 @@ def recorded() -> Iterator[list[str]]:
         16: "gaussian rows",
         17: "dot rows",
     }
-    pool_op, attend, plain_ = ops.pool_op, layer.attend, tensors.plain
+    pool_op, forward, dense_pool = operators.pool_op, layer_autograd.layer_forward, tensors.dense_pool
 
     def by_operator(*given: Any) -> Any:
         ran.append(f"programs ({codes.get(given[4], 'compact')})")
@@ -133,39 +134,39 @@ def recorded() -> Iterator[list[str]]:
 
     def by_layer(*given: Any) -> Any:
         ran.append("layer")
-        return attend(*given)
+        return forward(*given)
 
     def by_plain(*given: Any) -> Any:
         ran.append("plain")
-        return plain_(*given)
+        return dense_pool(*given)
 
-    ops.pool_op, layer.attend, tensors.plain = by_operator, by_layer, by_plain
+    operators.pool_op, layer_autograd.layer_forward, tensors.dense_pool = by_operator, by_layer, by_plain
     try:
         yield ran
     finally:
-        ops.pool_op, layer.attend, tensors.plain = pool_op, attend, plain_
+        operators.pool_op, layer_autograd.layer_forward, tensors.dense_pool = pool_op, forward, dense_pool
 
 
 def _given(query: Tensor, key: Tensor, value: Tensor, score: Any, options: dict[str, Any]) -> Any:
     names = ("mask", "valid_lens", "bias", "exclude", "sample_weight")
-    return checked(query, key, value, score, *(options.get(name) for name in names))
+    return checked_inputs(query, key, value, score, *(options.get(name) for name in names))
 
 
 def _by(way: str, given: Any, score: Any) -> tuple[Tensor, Tensor]:
     """Rows that are laid out, by a way that the planner need not choose."""
-    flat = laid(given)
-    return tensors._reshaped(*tensors._run(way, canonical(flat, score), given), flat, given)
+    flat = flattened(given)
+    return tensors._reshaped(*tensors._pool_flat(way, lower(*flat[:3], score, flat.visibility), given), flat, given)
 
 
-def _programs(*given: Any, products_work: int = planner.PRODUCTS_WORK) -> tuple[Tensor, Tensor]:
+def _programs(*given: Any, products_work: int = planner.MIN_PRODUCTS_WORK) -> tuple[Tensor, Tensor]:
     it, score = _given(*given), given[3]
-    code, width = planner.kind_of(score, it.query.shape[-1])
-    before = planner.SMALL, planner.PRODUCTS_WORK
-    planner.SMALL, planner.PRODUCTS_WORK = dict.fromkeys(planner.SMALL, -1), products_work
+    code, width = planner.lowered_kind(score, it.query.shape[-1])
+    before = planner.MAX_DENSE, planner.MIN_PRODUCTS_WORK
+    planner.MAX_DENSE, planner.MIN_PRODUCTS_WORK = dict.fromkeys(planner.MAX_DENSE, -1), products_work
     try:
-        return _by(planner.of_rows(it, code, width, it.batch.numel() * it.query.shape[-2]), it, score)
+        return _by(planner.path_of_rows(it, code, width, it.batch.numel() * it.query.shape[-2]), it, score)
     finally:
-        planner.SMALL, planner.PRODUCTS_WORK = before
+        planner.MAX_DENSE, planner.MIN_PRODUCTS_WORK = before
 
 
 def _products(*given: Any) -> tuple[Tensor, Tensor]:
@@ -180,7 +181,7 @@ def _layer(*given: Any) -> tuple[Tensor, Tensor]:
     it = _given(*given)
     if planner.choose(it, given[3]) != "layer":
         raise Declined
-    return layer.layer_pool(it, given[3])
+    return layer_autograd.layer_pool(it, given[3])
 
 
 def _flash(*given: Any) -> tuple[Tensor, Tensor]:

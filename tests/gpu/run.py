@@ -219,12 +219,12 @@ def heading(commit: str) -> list[str]:
 def interpreter() -> Iterator[None]:
     """Tensors on a CPU go to the Triton programs, as in tests/tensors/conftest.py."""
     import regard.engines.gpu.fused
-    import regard.engines.gpu.told
-    from regard.tensors import planner
+    import regard.engines.gpu.placement
+    from regard.tensors import tensor_planner as planner
 
-    planner.SMALL["cpu"] = -1
+    planner.MAX_DENSE["cpu"] = -1
     planner.on_programs = lambda query: True
-    for module in (regard.engines.gpu.fused, regard.engines.gpu.told):
+    for module in (regard.engines.gpu.fused, regard.engines.gpu.placement):
         module.device = lambda: torch.device("cpu")
     import numpy
 

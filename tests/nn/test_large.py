@@ -7,7 +7,8 @@ import torch
 
 import regard.nn.attention_pooling
 from regard.nn import AttentionPooling, DotProductScore, GaussianScore, multi_head, sparsemax
-from regard.tensors import planner, pooled
+from regard.tensors import pool_inputs
+from regard.tensors import tensor_planner as planner
 from support.modules import SCORES, every_score, inputs, masks
 
 MASKS = masks(3, 5)
@@ -20,11 +21,11 @@ def calls(monkeypatch):
 
     def counted(*args, **options):
         seen.append(args[1])
-        return pooled(*args, **options)
+        return pool_inputs(*args, **options)
 
-    monkeypatch.setattr(planner, "LARGE_LAYER", 0)
-    monkeypatch.setattr(regard.nn.attention_pooling, "pooled", counted)
-    monkeypatch.setitem(planner.SMALL, "cpu", -1)
+    monkeypatch.setattr(planner, "MIN_LARGE_LAYER", 0)
+    monkeypatch.setattr(regard.nn.attention_pooling, "pool_inputs", counted)
+    monkeypatch.setitem(planner.MAX_DENSE, "cpu", -1)
     return seen
 
 
@@ -45,7 +46,7 @@ def test_large_is_small(name, option, calls, monkeypatch):
     layer, given = AttentionPooling(SCORES[name](3)), inputs()
     large = answered(layer, given, MASKS[option])
     assert len(calls) == (name != "concatenated")
-    monkeypatch.setattr(planner, "LARGE_LAYER", 1 << 60)
+    monkeypatch.setattr(planner, "MIN_LARGE_LAYER", 1 << 60)
     for one, other in zip(large, answered(layer, given, MASKS[option]), strict=True):
         assert one.dtype == other.dtype
         torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-12)
@@ -66,7 +67,7 @@ def test_what_is_not_plain_softmax_stays(calls):
 
 
 def test_few_pairs_stay(monkeypatch):
-    monkeypatch.setattr(regard.nn.attention_pooling, "pooled", None)
+    monkeypatch.setattr(regard.nn.attention_pooling, "pool_inputs", None)
     AttentionPooling(GaussianScore())(*inputs())
     with pytest.raises(TypeError):
         AttentionPooling(GaussianScore())(

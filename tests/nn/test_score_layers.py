@@ -16,7 +16,7 @@ from regard.nn import (
     GaussianScore,
     HardAttention,
 )
-from regard.tensors import planner
+from regard.tensors import tensor_planner as planner
 from support.modules import inputs
 
 D = 3
@@ -114,7 +114,7 @@ LIMITS = [
 )
 def test_31_the_limit_is_the_nearest_key(way, dtype, at, w, expected, monkeypatch):
     if way == "large":
-        monkeypatch.setattr(planner, "LARGE_LAYER", 0)
+        monkeypatch.setattr(planner, "MIN_LARGE_LAYER", 0)
     q, k = torch.tensor([[[at]]], dtype=dtype, requires_grad=True), torch.tensor([[[-1.0], [1.0]]], dtype=dtype)
     v = torch.tensor([[[2.0], [4.0]]], dtype=dtype, requires_grad=True)
     layer = AttentionPooling(GaussianScore(w, dtype=dtype))

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from regard.engines.gpu.lowering import lower
 from regard.scores import RADIAL, Additive, DotProduct, Gaussian
 from regard.tensors import fused_pool
-from regard.tensors.forms import canonical
-from regard.tensors.inputs import checked, laid
-from regard.tensors.plain import plain
+from regard.tensors.dense import dense_pool
+from regard.tensors.tensor_inputs import checked_inputs, flattened
 
 Tensor = torch.Tensor
 
@@ -87,10 +87,10 @@ def answer(it: Case, dtype: Any, pool: Any = fused_pool) -> list[Tensor]:
 def plain_pool(query: Tensor, key: Tensor, value: Tensor, score: Any, **options: Any) -> tuple[Tensor, Tensor]:
     """The same in plain torch, at the same precision."""
     names = ("mask", "valid_lens", "bias", "exclude", "sample_weight")
-    given = laid(checked(query, key, value, score, *(options.get(name) for name in names)))
-    output, logsumexp = plain(canonical(given, score))
-    if given.log_heaviest is not None:
-        logsumexp = logsumexp + given.log_heaviest.to(logsumexp.dtype)
+    flat = flattened(checked_inputs(query, key, value, score, *(options.get(name) for name in names)))
+    output, logsumexp = dense_pool(lower(*flat[:3], score, flat.visibility))
+    if flat.log_heaviest is not None:
+        logsumexp = logsumexp + flat.log_heaviest.to(logsumexp.dtype)
     return output.to(query.dtype), logsumexp
 
 

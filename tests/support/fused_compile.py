@@ -45,11 +45,11 @@ def compile_only() -> list[str]:
 def calls() -> dict[str, Any]:
     import torch
 
-    from regard.engines.gpu import batches, launch, layer
-    from regard.engines.gpu.lay import ADDITIVE, Batch, Who, form_of
+    from regard.engines.gpu import batch_passes, launch, layer_launch
+    from regard.engines.gpu.layout import ADDITIVE, LoweredBatch, Visibility, tile_score
 
     labels = torch.arange(N)[None]
-    every = Who(
+    every = Visibility(
         mask=torch.ones(1, N, N, dtype=torch.bool),
         lens=torch.full((1, N), 5),
         query_labels=labels,
@@ -58,31 +58,34 @@ def calls() -> dict[str, Any]:
     )
     wanted = frozenset({"query", "key", "value", "w"})
 
-    def both(code: int, d: int, P: int, who: Who, dtype: Any = torch.float32, per: bool = False) -> None:
+    def both(code: int, d: int, P: int, visibility: Visibility, dtype: Any = torch.float32, per: bool = False) -> None:
         query, key, value = (torch.zeros(1, N, c, dtype=dtype) for c in (d, d, P))
         real = torch.promote_types(dtype, torch.float32)
         w = torch.ones(d, dtype=real) if per else torch.tensor(0.5, dtype=real)
-        it = Batch(code, query, key, value, w, who)
-        found = batches.averages(it)
+        it = LoweredBatch(code, query, key, value, w, visibility)
+        found = batch_passes.forward_batch(it)
         grad, height = torch.zeros(1, N, P, dtype=real), torch.zeros(1, N, dtype=real)
-        batches.gradients(it, found, grad, height, wanted)
+        batch_passes.backward_batch(it, found, grad, height, wanted)
 
     def lines() -> None:
         query, key, value = (torch.zeros(1, N, c, dtype=torch.float64) for c in (3, 3, 2))
-        form, state = form_of(0, query, key, torch.ones(3, dtype=torch.float64)), torch.zeros(1, 2, N).double()
-        launch.spread(form, value, every, state, 2)
+        score, state = tile_score(0, query, key, torch.ones(3, dtype=torch.float64)), torch.zeros(1, 2, N).double()
+        launch.launch_delta_moments(score, value, every, state, 2)
+        lines = torch.zeros(1, N, 3, 4).double()
         for mirror in (False, True):
-            launch.pull(form, value, every, state, value, state[:, 0], torch.zeros(1, N, 3, 4).double(), mirror=mirror)
+            launch.launch_backward(score, value, every, state, value, state[:, 0], lines, mirror=mirror)
 
     def a_layer(code: int, d: int, P: int, dtype: Any = torch.float32) -> None:
         query, key, value = (torch.zeros(2, N, c, dtype=dtype) for c in (d, d, P))
         w = torch.ones(d) if code == ADDITIVE else torch.tensor(0.5)
-        it = layer.Layer(code, query, key, value, w, torch.full((2,), 5), torch.ones(2, N, N, dtype=torch.bool))
-        layer.pull(it, layer.attend(it), torch.zeros(2, N, P), torch.zeros(2, N), (True, True, True, True))
+        visibility = Visibility(mask=torch.ones(2, N, N, dtype=torch.bool), lens=torch.full((2,), 5))
+        it = LoweredBatch(code, query, key, value, w, visibility)
+        found = layer_launch.layer_forward(it)
+        layer_launch.layer_backward(it, found, torch.zeros(2, N, P), torch.zeros(2, N), (True, True, True, True))
 
     return {
-        "gaussian": lambda: both(0, 3, 1, Who()),
-        "additive": lambda: both(10, 4, 1, Who(), per=True),
+        "gaussian": lambda: both(0, 3, 1, Visibility()),
+        "additive": lambda: both(10, 4, 1, Visibility(), per=True),
         "gaussian, per feature": lambda: both(0, 8, 2, every, per=True),
         "gaussian, many features": lambda: both(0, 20, 9, every, per=True),
         "gaussian, double": lambda: both(0, 3, 1, every, torch.float64),

@@ -21,7 +21,7 @@ def _steady():
 @pytest.fixture
 def layers(monkeypatch, interpreted):
     """Tensors on a CPU go to the Triton programs for problems of a layer's size, where those take them."""
-    from regard.tensors import planner
+    from regard.tensors import tensor_planner as planner
 
     monkeypatch.setattr(planner, "on_programs", lambda query: True)
 
@@ -29,6 +29,6 @@ def layers(monkeypatch, interpreted):
 @pytest.fixture
 def compiled(monkeypatch):
     """Tensors on a CPU go to the compiled programs of the tiled engine, however few they are."""
-    from regard.tensors import planner
+    from regard.tensors import tensor_planner as planner
 
-    monkeypatch.setitem(planner.SMALL, "cpu", -1)
+    monkeypatch.setitem(planner.MAX_DENSE, "cpu", -1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from regard.scores import DotProduct
+from regard.tensors import fused_pool
 from support.fused_cases import OPTIONS, SCORES, answer, case, excess, parameter_terms, plain_pool
 from support.soak import FULL
 
@@ -71,9 +73,9 @@ def test_ragged_shapes(Q, K, P, d, score, programs):
     ("score", "d", "P"), [("gaussian", 9, 1), ("gaussian-feature", 20, 5), ("dot", 20, 1), ("dot", 3, 17)]
 )
 def test_matrix_products(score, d, P, option, programs, monkeypatch):
-    from regard.tensors import planner
+    from regard.tensors import tensor_planner as planner
 
-    monkeypatch.setattr(planner, "PRODUCTS_WORK", 0)
+    monkeypatch.setattr(planner, "MIN_PRODUCTS_WORK", 0)
     it = case(score, option, torch.float32, B=1, d=d, P=P)
     it.leaves[0].mul_(0.4), it.leaves[1].mul_(0.4)
     truth, rough = answer(it, torch.float64, plain_pool), answer(it, torch.float32, plain_pool)
@@ -81,21 +83,22 @@ def test_matrix_products(score, d, P, option, programs, monkeypatch):
 
 
 def test_products_are_not_taken_where_they_lose(programs, monkeypatch):
-    from regard.engines.gpu.lay import GAUSSIAN, GAUSSIAN_ROWS
-    from regard.tensors import ops, planner
+    from regard.engines.gpu.layout import GAUSSIAN, GAUSSIAN_PRODUCTS
+    from regard.tensors import operators
+    from regard.tensors import tensor_planner as planner
 
     taken = []
-    monkeypatch.setattr(planner, "PRODUCTS_WORK", 0)
-    real = ops.pool_op
+    monkeypatch.setattr(planner, "MIN_PRODUCTS_WORK", 0)
+    real = operators.pool_op
     monkeypatch.setattr(
-        ops, "pool_op", lambda q, k, v, w, code, *who: taken.append(code) or real(q, k, v, w, code, *who)
+        operators, "pool_op", lambda q, k, v, w, code, *rest: taken.append(code) or real(q, k, v, w, code, *rest)
     )
     for scale in (0.3, 30.0):
         it = case("gaussian", "plain", torch.float32, B=1, Q=4, K=5, d=8)
         it.leaves[0].mul_(scale), it.leaves[1].mul_(scale)
         truth, rough = answer(it, torch.float64, plain_pool), answer(it, torch.float32, plain_pool)
         assert max(excess(answer(it, torch.float32), truth, rough, torch.float32)) <= TWO_BITS
-    assert taken == [GAUSSIAN_ROWS, GAUSSIAN]
+    assert taken == [GAUSSIAN_PRODUCTS, GAUSSIAN]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -115,3 +118,14 @@ def test_half_precision_products(programs):
     it = case("dot", "mask", torch.float16, B=1, d=16, P=17)
     truth, rough = answer(it, torch.float64, plain_pool), answer(it, torch.float16, plain_pool)
     assert max(excess(answer(it, torch.float16), truth, rough, torch.float16)) <= 1.0
+
+
+def test_dot_products_have_a_gradient_at_w_0(programs):
+    leaves = [torch.randn(2, n, 17) for n in (5, 7, 7)]
+    found = []
+    for pool in (fused_pool, plain_pool):
+        w = torch.tensor(0.0, requires_grad=True)
+        pool(*leaves, DotProduct(w))[0].square().sum().backward()
+        found.append(w.grad)
+    assert found[1].abs() > 0.1
+    assert torch.allclose(*found, rtol=1e-4)

@@ -11,7 +11,7 @@ from regard.core.arrays import as_numpy
 from regard.core.problem import Adjoint, Gradients, build
 from regard.core.state import finish
 from regard.engines.cpu import reference
-from regard.engines.gpu import fused, told
+from regard.engines.gpu import fused, placement
 from regard.pooling.planner import plan
 from regard.scores import RADIAL, Gaussian, Nearest
 from support.generators import make_inputs, score_table
@@ -36,7 +36,7 @@ WAYS = [
 
 @pytest.fixture(autouse=True)
 def on_cpu(programs, monkeypatch):
-    for module in (fused, told):
+    for module in (fused, placement):
         monkeypatch.setattr(module, "device", lambda: torch.device("cpu"))
 
 
@@ -139,7 +139,7 @@ def test_large_tiles_keep_to_their_rows(d, dtype, monkeypatch):
     """The tiles for many rows, on so few that the last of them is mostly empty: what it holds too much goes nowhere."""
     from regard.engines.gpu import launch
 
-    monkeypatch.setattr(launch, "FEW_ROWS", 0)
+    monkeypatch.setattr(launch, "MAX_ROWS_OF_SMALL_TILES", 0)
     inputs = make_inputs("plain", 300, 20, 1, d=d, dtype=dtype)
     problem = build(*inputs[:3], Gaussian(1.0))
     step = plan(problem.sketch(), "fused").steps[0]

@@ -8,7 +8,7 @@ import torch
 from sklearn.base import clone
 
 import regard
-from regard.engines.gpu import fused, told
+from regard.engines.gpu import fused, placement
 from regard.estimators import parameters
 
 RNG = np.random.default_rng(0)
@@ -27,15 +27,15 @@ MODELS = [
 def on_device(monkeypatch, programs):
     """The interpreter stands in for a GPU."""
     monkeypatch.setitem(parameters.PARAMETERS, "device", lambda name, given: None)
-    for module in (fused, told):
+    for module in (fused, placement):
         monkeypatch.setattr(module, "device", lambda: torch.device("cpu"))
 
 
 @pytest.mark.usefixtures("on_device", "light_search")
 @pytest.mark.parametrize("model", MODELS, ids=repr)
 def test_the_same_answers(model, monkeypatch):
-    asked, attend = [], fused.attend
-    monkeypatch.setattr(fused, "attend", lambda *given: asked.append(1) or attend(*given))
+    asked, forward = [], fused.launch_forward
+    monkeypatch.setattr(fused, "launch_forward", lambda *given: asked.append(1) or forward(*given))
     target = Y > 0.0 if isinstance(model, regard.NadarayaWatsonClassifier) else Y
     there = clone(model).set_params(device="cuda").fit(X, target)
     model.fit(X, target)

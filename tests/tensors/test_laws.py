@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.engines.gpu import launch
-from regard.engines.gpu.lay import ADDITIVE, DOT, Who, form_of
+from regard.engines.gpu.layout import ADDITIVE, DOT, Visibility, tile_score
 from regard.scores import Additive, DotProduct, Epanechnikov, Gaussian, Laplace
 from regard.tensors import fused_pool
 from support.fused_cases import answer, case, excess, plain_pool
@@ -142,16 +142,21 @@ def test_54_layouts_are_equal(programs):
 def test_tiles_and_shares_do_not_matter(code, programs):
     query, key, value = (torch.randn(1, n, 4, dtype=torch.float64) for n in (33, 50, 50))
     w = torch.randn(4, dtype=torch.float64) if code == ADDITIVE else torch.tensor(0.4, dtype=torch.float64)
-    form, who = form_of(code, query, key, w), Who()
-    first = launch.attend(form, value, who)
+    score, visibility = tile_score(code, query, key, w), Visibility()
+    first = launch.launch_forward(score, value, visibility)
     grad, level = torch.randn_like(query), torch.randn(1, 33, dtype=torch.float64)
-    sums = [launch.pull(form, value, who, first.state, grad, level, mirror=mirror) for mirror in (False, True)]
-    tiles = ((64, 1, 1, None, False, 16), (32, 1, 1, None, False, 16)) if code == ADDITIVE else ((64, 16), (32, 32))
-    for tile, splits in zip((launch.Tile(*tile) for tile in tiles), (1, 2), strict=True):
-        again = launch.attend(form, value, who, tile=tile, splits=splits)
+    given = (score, value, visibility, first.state, grad, level)
+    sums = [launch.launch_backward(*given, mirror=mirror) for mirror in (False, True)]
+    tiles = (
+        ((64, 1, 1, None, None, False, 16), (32, 1, 1, None, None, False, 16))
+        if code == ADDITIVE
+        else ((64, 16), (32, 32))
+    )
+    for tile, splits in zip((launch.TileShape(*tile) for tile in tiles), (1, 2), strict=True):
+        again = launch.launch_forward(score, value, visibility, tile=tile, splits=splits)
         assert torch.allclose(again.output, first.output, rtol=1e-12)
         for mirror in (False, True):
-            more = launch.pull(form, value, who, first.state, grad, level, mirror=mirror, tile=tile, splits=splits)
+            more = launch.launch_backward(*given, mirror=mirror, tile=tile, splits=splits)
             assert torch.allclose(more.sides, sums[mirror].sides, rtol=1e-10, atol=1e-12)
 
 
@@ -159,18 +164,18 @@ def test_tiles_and_shares_do_not_matter(code, programs):
 def test_units_in_registers_are_units_in_memory(width, programs, monkeypatch):
     """However many lanes share a pair."""
     query, key, value = (torch.randn(2, n, c, dtype=torch.float64) for n, c in ((12, width), (7, width), (7, 3)))
-    form, who = form_of(ADDITIVE, query, key, torch.randn(width, dtype=torch.float64)), Who()
-    assert launch.lanes_of(form, 3) > 0
+    score, visibility = tile_score(ADDITIVE, query, key, torch.randn(width, dtype=torch.float64)), Visibility()
+    assert launch.unit_lanes(score, 3) > 0
     grad, level = torch.randn(2, 12, 3, dtype=torch.float64), torch.randn(2, 12, dtype=torch.float64)
 
     def sums():
-        first = launch.attend(form, value, who)
-        given = (form, value, who, first.state, grad, level)
-        one, other = launch.pull(*given, mirror=False, want_w=1), launch.pull(*given, mirror=True)
+        first = launch.launch_forward(score, value, visibility)
+        given = (score, value, visibility, first.state, grad, level)
+        one, other = launch.launch_backward(*given, mirror=False, want_w=1), launch.launch_backward(*given, mirror=True)
         return first.output, one.sides, one.squares, other.sides, other.columns
 
     found = sums()
-    monkeypatch.setattr(launch, "lanes_of", lambda form, columns: 0)
+    monkeypatch.setattr(launch, "unit_lanes", lambda score, columns: 0)
     for x, y in zip(found, sums(), strict=True):
         assert torch.allclose(x, y, rtol=1e-10, atol=1e-12)
 

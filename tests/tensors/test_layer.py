@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from regard.engines.gpu.layer import Layer, Tile, attend
+from regard.engines.gpu.launch import TileShape
+from regard.engines.gpu.layer_launch import layer_forward
+from regard.engines.gpu.layout import LoweredBatch
 from regard.scores import Additive, DotProduct, Epanechnikov, Gaussian
-from regard.tensors import fused_pool, layer
+from regard.tensors import fused_pool, layer_autograd
 from support.fused_cases import answer, case, excess, plain_pool
 from support.soak import FULL
 
@@ -22,9 +24,9 @@ def taken(monkeypatch) -> list[int]:
 
     def noted(it, *rest):
         codes.append(it.code)
-        return attend(it, *rest)
+        return layer_forward(it, *rest)
 
-    monkeypatch.setattr(layer, "attend", noted)
+    monkeypatch.setattr(layer_autograd, "layer_forward", noted)
     return codes
 
 
@@ -145,11 +147,11 @@ def test_layouts_and_lengths_of_queries(layers):
         assert torch.equal(got, expected)
 
 
-@pytest.mark.parametrize("tile", [Tile(16, 16, 4, 1), Tile(32, 64, 4, 1)])
+@pytest.mark.parametrize("tile", [TileShape(16, 16, 4, 1), TileShape(32, 64, 4, 1)])
 def test_tiles_do_not_matter(tile, layers):
     x = [torch.randn(1, n, 9) for n in (50, 60, 60)]
-    it = Layer(0, *x, torch.tensor(0.5), None, None)
-    for got, expected in zip(attend(it, tile), attend(it), strict=True):
+    it = LoweredBatch(0, *x, torch.tensor(0.5))
+    for got, expected in zip(layer_forward(it, tile), layer_forward(it), strict=True):
         assert torch.allclose(got, expected, rtol=1e-5, atol=1e-6)
 
 

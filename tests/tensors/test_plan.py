@@ -9,10 +9,11 @@ import torch
 
 import regard
 from regard import engines
-from regard.engines.gpu.lay import DOT_ROWS, GAUSSIAN_ROWS
+from regard.engines.gpu.layout import DOT_PRODUCTS, GAUSSIAN_PRODUCTS
 from regard.nn import AttentionPooling, GaussianScore, sparsemax
 from regard.scores import Additive, DotProduct, Epanechnikov, Gaussian, Laplace
-from regard.tensors import layer, ops, planner
+from regard.tensors import layer_autograd, operators
+from regard.tensors import tensor_planner as planner
 
 HIDDEN = Additive(torch.ones(4, 3), torch.ones(4, 3), torch.ones(4))
 
@@ -34,11 +35,11 @@ def taken(monkeypatch):
     def program(*args: Any) -> str:
         if not planner.on_programs(args[0]):
             return "compiled"
-        return "products" if args[4] in (GAUSSIAN_ROWS, DOT_ROWS) else "fused"
+        return "products" if args[4] in (GAUSSIAN_PRODUCTS, DOT_PRODUCTS) else "fused"
 
-    spied(regard.tensors, "plain", "dense")
-    spied(layer, "attend", "layer")
-    spied(ops, "pool_op", program)
+    spied(regard.tensors, "dense_pool", "dense")
+    spied(layer_autograd, "layer_forward", "layer")
+    spied(operators, "pool_op", program)
     # An engine of a CPU is loaded by its name.
     spied(engines, "load", lambda name: name)
     return seen
@@ -105,8 +106,8 @@ ON_PROGRAMS = [
 @pytest.mark.parametrize(("batch", "Q", "K", "d", "P", "score", "options", "way"), ON_PROGRAMS)
 def test_on_programs(batch, Q, K, d, P, score, options, way, taken, interpreted, monkeypatch):
     monkeypatch.setattr(planner, "on_programs", lambda query: True)
-    monkeypatch.setattr(planner, "PRODUCTS_WORK", 0)
-    monkeypatch.setitem(planner.SMALL, "cpu", -1)
+    monkeypatch.setattr(planner, "MIN_PRODUCTS_WORK", 0)
+    monkeypatch.setitem(planner.MAX_DENSE, "cpu", -1)
     given = [0.3 * part for part in tensors(batch, Q, K, d, P)]
     made = regard.explain_plan(*given, score, **options)
     assert made.steps[0].engine == way
@@ -134,19 +135,19 @@ def test_half_precision_dot_products_go_where_torch_says(answer, way, monkeypatc
         is_cuda = True
 
     monkeypatch.setattr(torch, "_fused_sdp_choice", lambda *args, **options: answer)
-    monkeypatch.setattr(planner, "LAYER_WORK", 0)
+    monkeypatch.setattr(planner, "MAX_LAYER_WORK", 0)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     given = [part.as_subclass(OnCuda) for part in tensors((2,), 5, 7, 16, 16, torch.float16)]
-    assert planner.choose(planner.Inputs(*given, torch.Size([2])), DotProduct()) == way
+    assert planner.choose(planner.TensorInputs(*given, torch.Size([2])), DotProduct()) == way
     mask = torch.ones(5, 7) > 0
-    assert planner.choose(planner.Inputs(*given, torch.Size([2]), mask), DotProduct()) == "dense"
+    assert planner.choose(planner.TensorInputs(*given, torch.Size([2]), mask), DotProduct()) == "dense"
 
 
 def test_layers_ask_the_same_planner(taken, monkeypatch):
     given = tensors((1,), 30, 40, 2, 1)
     AttentionPooling(GaussianScore())(*given)
     assert not taken, "scores and weights of a small layer are its own"
-    monkeypatch.setattr(planner, "LARGE_LAYER", 30 * 40 * 2)
+    monkeypatch.setattr(planner, "MIN_LARGE_LAYER", 30 * 40 * 2)
     AttentionPooling(GaussianScore())(*given)
     assert taken == [regard.explain_plan(*given, Gaussian()).steps[0].engine]
     AttentionPooling(GaussianScore())(*given, need_weights=True)

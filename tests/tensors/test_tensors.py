@@ -49,7 +49,7 @@ def test_55_a_second_backward_is_an_error(way, request):
 @pytest.mark.parametrize("code", [0, 9, 10] if FULL else [0])
 def test_opcheck(way, code, request):
     request.getfixturevalue(way)
-    from regard.tensors.ops import pool_op
+    from regard.tensors.operators import pool_op
 
     w = torch.randn(2, requires_grad=True) if code == 10 else torch.tensor(0.5, requires_grad=True)
     sides = [torch.randn(2, n, 2, requires_grad=True) for n in (3, 4, 4)]

@@ -13,8 +13,8 @@ from regard.nn.layer_inputs import LayerInputs, prepared
 from regard.nn.precision import full_precision, widened
 from regard.nn.score_layers import BilinearScore, DotProductScore, GaussianScore, ScoreLayer
 from regard.nn.softmaxes import Normalise, normalised, softmax
-from regard.tensors import planner, pooled
-from regard.tensors.inputs import Inputs, Lengths
+from regard.tensors import pool_inputs, tensor_planner
+from regard.tensors.tensor_inputs import Lengths, TensorInputs
 
 ScoreFunction = Callable[[Tensor, Tensor], Tensor]
 
@@ -125,7 +125,7 @@ class AttentionPooling(nn.Module):
             pairs *= self.score.w_v.in_features
         elif isinstance(self.score, GaussianScore):
             pairs *= inputs.keys.shape[-1]
-        return planner.layer_is_dense(pairs, inputs.mask)
+        return tensor_planner.layer_is_dense(pairs, inputs.mask)
 
     def _compiled(self, inputs: LayerInputs) -> Tensor:
         """The output (…, Q, P) by a compiled program, which never forms the (…, Q, K) weights."""
@@ -134,7 +134,7 @@ class AttentionPooling(nn.Module):
         with full_precision(values.device):
             queries, keys, plain = score.as_plain(inputs.queries, inputs.keys)
             batch = torch.broadcast_shapes(queries.shape[:-2], keys.shape[:-2], values.shape[:-2])  # type: ignore[no-untyped-call]
-            output, _ = pooled(Inputs(queries, keys, values, batch, inputs.mask), plain, look=True)
+            output, _ = pool_inputs(TensorInputs(queries, keys, values, batch, inputs.mask), plain, check_numbers=True)
         return inputs.finish_output(output)
 
     def extra_repr(self) -> str:

@@ -18,7 +18,7 @@ from regard.nn.additive import additive, projected
 from regard.nn.attention_pooling import RecordedAttention
 from regard.nn.layer_inputs import prepared
 from regard.nn.score_layers import dot_product, gaussian
-from regard.tensors.inputs import Lengths
+from regard.tensors.tensor_inputs import Lengths
 
 
 class NWKernelRegression(RecordedAttention):

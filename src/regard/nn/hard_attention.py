@@ -14,7 +14,7 @@ from regard.nn.masks import masked_scores
 from regard.nn.precision import full_precision, widened
 from regard.nn.reinforce_baselines import LeaveOneOut
 from regard.nn.score_layers import at_least_one
-from regard.tensors.inputs import Lengths
+from regard.tensors.tensor_inputs import Lengths
 
 Estimator = Literal["reinforce", "straight_through", "gumbel", "marginal"]
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from regard.nn.masks import allowed, combined
-from regard.tensors.inputs import LAYER, Lengths, batch_of
+from regard.tensors.tensor_inputs import LAYER, Lengths, batch_of
 
 
 class NonFinite(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from regard.tensors.inputs import LAYER, Lengths, lengths_of, mask_of
+from regard.tensors.tensor_inputs import LAYER, Lengths, lengths_of, mask_of
 
 
 def combined(

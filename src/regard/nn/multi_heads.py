@@ -8,7 +8,7 @@ from regard.nn.attention_pooling import Attended, AttentionPooling
 from regard.nn.layer_inputs import cleaned, score_shape, with_nan
 from regard.nn.masks import allowed, combined, joined
 from regard.nn.score_layers import at_least_one
-from regard.tensors.inputs import Lengths
+from regard.tensors.tensor_inputs import Lengths
 
 
 def multi_head(

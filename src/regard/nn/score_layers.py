@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from regard.core import scores
 from regard.nn.precision import widened
-from regard.tensors.decay import decaying
+from regard.tensors.decaying_scores import decaying_scores
 
 
 def gaussian(queries: Tensor, keys: Tensor, w: Tensor) -> Tensor:
@@ -23,7 +23,7 @@ def gaussian(queries: Tensor, keys: Tensor, w: Tensor) -> Tensor:
     For a query so far from every key that its scores would all round to one number, scores are relative to that of a
     nearest key.
     """
-    return decaying(*widened(queries, keys, w))[0]
+    return decaying_scores(*widened(queries, keys, w))[0]
 
 
 def dot_product(queries: Tensor, keys: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.nn.masks import combined, masked_scores
 from regard.nn.precision import widened
-from regard.tensors.inputs import Lengths
+from regard.tensors.tensor_inputs import Lengths
 
 Normalise = Callable[[Tensor], Tensor]
 

@@ -1,8 +1,8 @@
 """Attention pooling of torch tensors, with gradients: ``pool_tensors``, which ``regard.pool`` calls for tensors.
 
-f(q) = Σᵢ softmaxᵢ(score(q, kᵢ)) vᵢ, checked by ``inputs``, decided by ``planner``, and computed by plain torch, torch's
-own attention, or programs that never form the (query, key) matrix: output, peak and mass are kept, tiles are computed
-again in the backward pass.
+f(q) = Σᵢ softmaxᵢ(score(q, kᵢ)) vᵢ, validated by ``tensor_inputs``, planned by ``tensor_planner`` and computed by plain
+torch, torch's own attention, or programs that never form the (query, key) matrix: output, peak and mass are saved, and
+tiles are computed again in the backward pass.
 """
 
 from __future__ import annotations
@@ -12,14 +12,28 @@ from typing import Any
 import torch
 
 from regard.core.scores import Score
-from regard.engines.gpu.lay import ADDITIVE, ADDITIVE_ALONE, DOT, DOT_ROWS, GAUSSIAN_ROWS, Batch
+from regard.engines.gpu.layout import (
+    ADDITIVE,
+    ADDITIVE_FORWARD_ONLY,
+    DOT,
+    DOT_PRODUCTS,
+    GAUSSIAN_PRODUCTS,
+    LoweredBatch,
+)
+from regard.engines.gpu.lowering import lower
 from regard.pooling.planner import Plan
-from regard.tensors import ops, planner
+from regard.tensors import operators, tensor_planner
+from regard.tensors.dense import dense_pool
 from regard.tensors.flash import flash_pool
-from regard.tensors.forms import canonical, far
-from regard.tensors.inputs import Inputs, Laid, can_branch, checked, laid, require_finite
-from regard.tensors.layer import layer_pool
-from regard.tensors.plain import plain
+from regard.tensors.layer_autograd import layer_pool
+from regard.tensors.tensor_inputs import (
+    FlatInputs,
+    TensorInputs,
+    can_branch,
+    checked_inputs,
+    flattened,
+    require_finite,
+)
 
 Tensor = torch.Tensor
 
@@ -56,8 +70,8 @@ def fused_pool(
     -------
     output (…, Q, P) in the query's dtype and logsumexp (…, Q), in float32 at least: so are all sums.
 
-    On CUDA the host never waits, so numbers are not checked: a query that may attend to NaN gets NaN, and one whose
-    squared distances overflow gets no answer. ``pool_tensors`` checks first.
+    On CUDA the host never waits for the device, so numbers are not checked: a query that may attend to NaN gets NaN,
+    and one whose squared distances overflow has no meaningful answer. ``pool_tensors`` checks first.
 
     *Empty rows*: output 0, logsumexp −inf, gradients 0. *Cost*: O(Q·K·(d + P)) time, and about three times that more
     for the gradients; memory O((Q + K)·(d + P)).
@@ -68,8 +82,8 @@ def fused_pool(
     >>> fused_pool(torch.tensor([[0.0]]), keys, values, Gaussian(w))[0].tolist()
     [[3.0]]
     """
-    given = checked(query, key, value, score, mask, valid_lens, bias, exclude, sample_weight)
-    return _shaped(*pooled(given, score, look=not planner.on_programs(query)), value)
+    given = checked_inputs(query, key, value, score, mask, valid_lens, bias, exclude, sample_weight)
+    return _shaped(*pool_inputs(given, score, check_numbers=not tensor_planner.on_programs(query)), value)
 
 
 def pool_tensors(
@@ -82,83 +96,84 @@ def pool_tensors(
     sample_weight: Tensor | None = None,
     exclude: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """As ``fused_pool``, but for any numbers: it waits for the device to check them, unless a graph is captured.
+    """As ``fused_pool``, for any finite numbers: it waits for the device to check them, unless a graph is captured.
 
-    What is not finite is an error as it is for arrays. Queries so far from the keys, or with so large a w, that the
-    programs' scores would round to each other or overflow are answered in plain torch, block by block.
+    Numbers that are not finite are an error, as for arrays. Queries so far from the keys, or with so large a w, that
+    the programs' scores would round to each other or overflow are computed in plain torch, block by block.
     """
-    given = checked(query, key, value, score, mask, None, None, exclude, sample_weight, look=True)
-    return _shaped(*pooled(given, score, look=True), value)
+    given = checked_inputs(query, key, value, score, mask, None, None, exclude, sample_weight, check_numbers=True)
+    return _shaped(*pool_inputs(given, score, check_numbers=True), value)
 
 
 def explain_tensors(query: Tensor, key: Tensor, value: Tensor, score: Score, **options: Any) -> Plan:
     """How ``pool_tensors`` of the same arguments computes this, and why. *Cost*: that of checking the numbers."""
-    given = checked(query, key, value, score, **options, look=True)
-    way, members, flat = planner.choose(given, score), [], laid(given)
+    given = checked_inputs(query, key, value, score, **options, check_numbers=True)
+    path, members, flat = tensor_planner.choose(given, score), [], flattened(given)
     require_finite(flat)
-    it = canonical(flat, score)
-    if way == "compiled":
-        members = ops.plans(it)
-    elif way == "products" and it.code != DOT and not planner.loses_little(it):
-        way = "fused"
-    return planner.explained(given, score, way, members)
+    it = lower(*flat[:3], score, flat.visibility)
+    if path == "compiled":
+        members = operators.plans(it)
+    elif path == "products" and it.code != DOT and not tensor_planner.products_are_accurate(it):
+        path = "fused"
+    return tensor_planner.explained(given, score, path, members)
 
 
-def pooled(given: Inputs, score: Score, *, look: bool) -> tuple[Tensor, Tensor]:
-    """output (…, Q, P) in the query's dtype and logsumexp (…, Q) of checked inputs, by the way the planner chooses.
+def pool_inputs(given: TensorInputs, score: Score, *, check_numbers: bool) -> tuple[Tensor, Tensor]:
+    """output (…, Q, P) in the query's dtype and logsumexp (…, Q) of validated inputs, by the path the planner chooses.
 
-    ``look``: numbers are examined first, where code may branch on them; what is not finite is an error then.
+    ``check_numbers``: numbers are checked first, if code may branch on them, and must be finite then.
     """
-    way, flat, it = planner.choose(given, score), None, None
-    if look and can_branch(given.query):
-        flat = laid(given)
+    path, flat, it = tensor_planner.choose(given, score), None, None
+    if check_numbers and can_branch(given.query):
+        flat = flattened(given)
         require_finite(flat)
-        if planner.on_programs(given.query):
-            it = canonical(flat, score)
-            outside = far(it) if planner.may_be_far(it.code, way) else None
-            if outside is not None and bool(outside.any()):
-                return _reshaped(*_apart(it, outside, given), flat, given)
-    if way in ("flash", "cudnn"):
-        return flash_pool(*given[:3], float(score.w), way)  # type: ignore[attr-defined]
-    if way == "layer":
+        if tensor_planner.on_programs(given.query):
+            it = lower(*flat[:3], score, flat.visibility)
+            far = tensor_planner.far_queries(it) if tensor_planner.may_be_far(it.code, path) else None
+            if far is not None and bool(far.any()):
+                return _reshaped(*_pool_with_far(it, far, given), flat, given)
+    if path in ("flash", "cudnn"):
+        return flash_pool(*given[:3], float(score.w), path)  # type: ignore[attr-defined]
+    if path == "layer":
         return layer_pool(given, score)
-    flat = flat or laid(given)
-    return _reshaped(*_run(way, it or canonical(flat, score), given), flat, given)
+    flat = flat or flattened(given)
+    return _reshaped(*_pool_flat(path, it or lower(*flat[:3], score, flat.visibility), given), flat, given)
 
 
-def _run(way: str, it: Batch, given: Inputs) -> tuple[Tensor, Tensor]:
-    """output (B, Q, P) and logsumexp (B, Q) of rows that are laid out."""
-    if way == "dense":
-        return plain(it)
-    if way == "products" and it.code == DOT:
+def _pool_flat(path: str, it: LoweredBatch, given: TensorInputs) -> tuple[Tensor, Tensor]:
+    """output (B, Q, P) and logsumexp (B, Q) of a lowered batch."""
+    if path == "dense":
+        return dense_pool(it)
+    if path == "products" and it.code == DOT:
         # Numbers that came in half precision are exact in it.
         dtype = given.query.dtype if len({part.dtype for part in given[:3]}) == 1 else it.query.dtype
-        it = Batch(DOT_ROWS, it.query.to(dtype), it.key.to(dtype), it.value.to(dtype), it.w, it.who)
-    elif way == "products" and planner.loses_little(it):
-        it = it._replace(code=GAUSSIAN_ROWS)
-    elif way == "fused" and it.code == ADDITIVE:
-        pulled = torch.is_grad_enabled() and any(part.requires_grad for part in it[1:5])
-        it = it if pulled else it._replace(code=ADDITIVE_ALONE)
-    output, logsumexp, _ = ops.pool_op(*it[1:5], it.code, *it.who[:6])
+        query, key, value = (part.to(dtype) for part in it[1:4])
+        it = it._replace(code=DOT_PRODUCTS, query=query, key=key, value=value)
+    elif path == "products" and tensor_planner.products_are_accurate(it):
+        it = it._replace(code=GAUSSIAN_PRODUCTS)
+    elif path == "fused" and it.code == ADDITIVE:
+        differentiated = torch.is_grad_enabled() and any(part.requires_grad for part in it[1:5])
+        it = it if differentiated else it._replace(code=ADDITIVE_FORWARD_ONLY)
+    output, logsumexp, _ = operators.pool_op(*it[1:5], it.code, *it.visibility[:6])
     return output, logsumexp
 
 
-def _apart(it: Batch, outside: Tensor, given: Inputs) -> tuple[Tensor, Tensor]:
-    """The same where some queries (Q,) lie so far outside that plain torch answers them, block by block."""
-    near, away, members = (~outside).nonzero()[:, 0], outside.nonzero()[:, 0], given.batch.numel()
+def _pool_with_far(it: LoweredBatch, far: Tensor, given: TensorInputs) -> tuple[Tensor, Tensor]:
+    """The same if some queries (Q,) are so far from the keys that plain torch computes them, block by block."""
+    near, away, members = (~far).nonzero()[:, 0], far.nonzero()[:, 0], given.batch.numel()
     found = []
     if len(near):
-        way = planner.of_rows(given, it.code, it.query.shape[2], members * len(near))
-        found.append(_run(way, it.take(near), given))
+        path = tensor_planner.path_of_rows(given, it.code, it.query.shape[2], members * len(near))
+        found.append(_pool_flat(path, it.take(near), given))
     each = members * it.key.shape[1] * max(it.key.shape[2], it.value.shape[2])  # numbers that a query takes
-    size = max(1, planner.SMALL["cuda"] // max(1, each))
-    found += [plain(it.take(rows)) for rows in torch.split(away, size)]
+    size = max(1, tensor_planner.MAX_DENSE["cuda"] // max(1, each))
+    found += [dense_pool(it.take(rows)) for rows in torch.split(away, size)]
     order = torch.cat([near, away]).argsort()
     output, logsumexp = (torch.cat(parts, 1)[:, order] for parts in zip(*found, strict=True))
     return output, logsumexp
 
 
-def _reshaped(output: Tensor, logsumexp: Tensor, flat: Laid, given: Inputs) -> tuple[Tensor, Tensor]:
+def _reshaped(output: Tensor, logsumexp: Tensor, flat: FlatInputs, given: TensorInputs) -> tuple[Tensor, Tensor]:
     """In the batch and dtype of the caller."""
     if flat.log_heaviest is not None:
         logsumexp = logsumexp + flat.log_heaviest.to(logsumexp.dtype)
@@ -167,5 +182,5 @@ def _reshaped(output: Tensor, logsumexp: Tensor, flat: Laid, given: Inputs) -> t
 
 
 def _shaped(output: Tensor, logsumexp: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """Values of one axis have answers of one axis."""
+    """Values of one axis have outputs of one axis."""
     return (output[..., 0] if value.ndim == 1 else output), logsumexp

@@ -1,7 +1,7 @@
-"""Plain dot products in half precision: torch's own fused attention, which nobody beats, with its logsumexp kept.
+"""Plain dot products in half precision: torch's own fused attention, which is the fastest, with its logsumexp.
 
-``F.scaled_dot_product_attention`` does not hand out the logsumexp, so the operators under it are called. The gradient
-of the logsumexp is computed only if somebody asks for one.
+``F.scaled_dot_product_attention`` does not return the logsumexp, so the operators beneath it are called. The gradient
+of the logsumexp is computed only if it is needed.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from typing import Any
 
 import torch
 
-from regard.engines.gpu.batches import gradients
-from regard.engines.gpu.launch import Attended
-from regard.engines.gpu.lay import DOT_ROWS, LOG2E, Batch
+from regard.engines.gpu.batch_passes import backward_batch
+from regard.engines.gpu.launch import ForwardResult
+from regard.engines.gpu.layout import DOT_PRODUCTS, LOG2E, LoweredBatch
 
 Tensor = torch.Tensor
 
 
-def flash_pool(query: Tensor, key: Tensor, value: Tensor, w: float, way: str) -> tuple[Tensor, Tensor]:
-    """output (…, Q, d) and logsumexp (…, Q) in float32, by the operator that ``way`` names: "flash" or "cudnn".
+def flash_pool(query: Tensor, key: Tensor, value: Tensor, w: float, path: str) -> tuple[Tensor, Tensor]:
+    """output (…, Q, d) and logsumexp (…, Q) in float32, by the operator that ``path`` names: "flash" or "cudnn".
 
     query (…, Q, d), key (…, K, d) and value (…, K, d) in half precision, with one axis in front or none.
     """
     q, k, v = (part.reshape(-1, 1, *part.shape[-2:]) for part in (query, key, value))  # (B, 1, rows, d)
     scale = w / query.shape[-1] ** 0.5
-    if way == "cudnn":
+    if path == "cudnn":
         found = torch.ops.aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, False, False, scale=scale)
     else:
         found = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, False, False, scale=scale)
@@ -47,11 +47,11 @@ class _LogMass(torch.autograd.Function):
     @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         query, key, logsumexp = ctx.saved_tensors
-        nothing = key.new_zeros(*key.shape[:2], 1)
+        no_values = key.new_zeros(*key.shape[:2], 1)
         output = torch.zeros(*logsumexp.shape, 1, device=grad.device)
         state = torch.stack([logsumexp * LOG2E, torch.ones_like(logsumexp)], 1)
         w = torch.tensor(float(ctx.scale), device=grad.device)
-        found = Attended(output, logsumexp, state)
-        it = Batch(DOT_ROWS, query, key, nothing, w)
-        part = gradients(it, found, output, grad.contiguous(), frozenset({"query", "key"}))
+        found = ForwardResult(output, logsumexp, state)
+        it = LoweredBatch(DOT_PRODUCTS, query, key, no_values, w)
+        part = backward_batch(it, found, output, grad.contiguous(), frozenset({"query", "key"}))
         return part["query"].to(query.dtype), part["key"].to(key.dtype), None, None

@@ -1,6 +1,6 @@
-"""Hard attention in plain torch, block by block, in float64: the fused engine's limit and nearest keys.
+"""Hard attention in plain torch, block by block, in float64: the nearest keys of the fused engine.
 
-*Cost*: O(Q·K·d) time, ``CELLS`` numbers of memory.
+*Cost*: O(Q·K·d) time, ``MAX_DIFFERENCES`` numbers of memory.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from regard.core.state import Partial
 Tensor = torch.Tensor
 
 # Numbers held at once in the differences of a block: 256 MB.
-CELLS = 1 << 25
+MAX_DIFFERENCES = 1 << 25
 
 
-class Block(NamedTuple):
+class QueryBlock(NamedTuple):
     """Some of the queries: how far their nearest keys are (q,), what each key weighs (q, K), and δ (q, K, d)."""
 
     rows: slice
@@ -31,7 +31,7 @@ class Block(NamedTuple):
     delta: Tensor
 
 
-def blocks(problem: Problem, device: torch.device) -> Iterator[Block]:
+def query_blocks(problem: Problem, device: torch.device) -> Iterator[QueryBlock]:
     """Ties share; sample weights divide the answer among them."""
     score = problem.score
     assert isinstance(score, Nearest)
@@ -40,7 +40,7 @@ def blocks(problem: Problem, device: torch.device) -> Iterator[Block]:
         return torch.tensor(np.asarray(array, np.float64), device=device)
 
     query, key, w = put(problem.query), put(problem.key), put(score.w)
-    size = max(1, CELLS // max(problem.key.size, 1))
+    size = max(1, MAX_DIFFERENCES // max(problem.key.size, 1))
     for start in range(0, len(problem.query), size):
         rows = slice(start, min(start + size, len(problem.query)))
         delta = key[None] - query[rows, None]  # (q, K, d)
@@ -61,16 +61,16 @@ def blocks(problem: Problem, device: torch.device) -> Iterator[Block]:
         weight = near.to(torch.float64)
         if problem.sample_weight is not None:
             weight = weight * put(problem.sample_weight)
-        yield Block(rows, least, weight, delta)
+        yield QueryBlock(rows, least, weight, delta)
 
 
-def hard_moments(problem: Problem, device: torch.device) -> Partial:
+def nearest_moments(problem: Problem, device: torch.device) -> Partial:
     """The state of hard attention: only keys at the peak count."""
     width, columns = problem.key.shape[1], torch.tensor(np.asarray(problem.columns, np.float64), device=device)
     peak, mass = np.full(len(problem.query), -np.inf), np.zeros(len(problem.query))
     moments = np.zeros((len(problem.query), moment_count(columns.shape[1], width, problem.degree)))
     upper = torch.triu_indices(width, width, device=device)
-    for rows, distance, e, delta in blocks(problem, device):
+    for rows, distance, e, delta in query_blocks(problem, device):
         flat = [e @ columns]
         if problem.degree >= 1:
             flat += [torch.einsum("qk,qka->qa", e, delta), torch.einsum("qk,kp,qka->qpa", e, columns, delta).flatten(1)]
@@ -81,17 +81,17 @@ def hard_moments(problem: Problem, device: torch.device) -> Partial:
     return Partial(peak, mass, moments, hard=True)
 
 
-def hard_gradients(problem: Problem, adjoint: Adjoint, want: frozenset[str], device: torch.device) -> Gradients:
+def nearest_gradients(problem: Problem, adjoint: Adjoint, want: frozenset[str], device: torch.device) -> Gradients:
     """Only the values move the answer."""
     zeros = {"w": np.zeros_like(problem.score.w)}  # type: ignore[attr-defined]
     zeros |= {name: np.zeros(getattr(problem, name).shape) for name in ("query", "key")}
     value = np.zeros(problem.columns.shape)
     left, grad = (torch.tensor(np.asarray(part, np.float64), device=device) for part in (adjoint.left, adjoint.value))
-    for rows, _, e, delta in blocks(problem, device) if "value" in want else ():
+    for rows, _, e, delta in query_blocks(problem, device) if "value" in want else ():
         mass = e.sum(1, keepdim=True)
-        turn = left[rows, :1]
+        line = left[rows, :1]
         if left.shape[1] > 1:
-            turn = turn + torch.einsum("qa,qka->qk", left[rows, 1:], delta)
-        alpha = e / torch.where(mass > 0.0, mass, 1.0) * turn
+            line = line + torch.einsum("qa,qka->qk", left[rows, 1:], delta)
+        alpha = e / torch.where(mass > 0.0, mass, 1.0) * line
         value += (alpha.T @ grad[rows]).cpu().numpy()
     return Gradients(**{name: grad for name, grad in (zeros | {"value": value}).items() if name in want})

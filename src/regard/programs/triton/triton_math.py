@@ -1,6 +1,6 @@
-"""Small functions of the Triton programs: exponentials, kernels and their rates, tuples of sums.
+"""Elementwise functions of the Triton programs: exponentials, kernels and their derivatives, tuples of sums.
 
-Under TRITON_INTERPRET=1 programs run on a CPU: inline assembly has a plain branch for it.
+Under TRITON_INTERPRET=1 programs run on a CPU, where inline assembly is replaced by the plain operation.
 """
 
 # ruff: noqa: RUF005
@@ -15,9 +15,9 @@ import os
 import triton
 import triton.language as tl
 
-PLAIN = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
+INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 
-# Codes of ``regard.core.kernels``, against which a test checks them, and what comes after them.
+# Codes of scores: those of ``regard.core.kernels``, against which a test checks them, then the other scores.
 LAPLACE = tl.constexpr(1)
 BOXCAR = tl.constexpr(2)
 TRIANGULAR = tl.constexpr(3)
@@ -28,6 +28,7 @@ TRICUBE = tl.constexpr(7)
 COSINE = tl.constexpr(8)
 DOT = tl.constexpr(9)
 ADDITIVE = tl.constexpr(10)
+# Additive scores whose exponentials fit into fewer products (two, not four), or into none.
 ADDITIVE_PAIRS = tl.constexpr(11)
 ADDITIVE_WIDE = tl.constexpr(12)
 
@@ -35,7 +36,7 @@ ADDITIVE_WIDE = tl.constexpr(12)
 @triton.jit
 def ex2(x):
     """2^x; below 2^−126 it is 0 in float32."""
-    if PLAIN or x.dtype == tl.float64:
+    if INTERPRETED or x.dtype == tl.float64:
         return tl.exp2(x)
     else:
         return tl.inline_asm_elementwise(
@@ -45,7 +46,7 @@ def ex2(x):
 
 @triton.jit
 def reciprocal(x):
-    if PLAIN or x.dtype == tl.float64:
+    if INTERPRETED or x.dtype == tl.float64:
         return 1.0 / x
     else:
         return tl.inline_asm_elementwise(
@@ -54,8 +55,8 @@ def reciprocal(x):
 
 
 @triton.jit
-def root(x):
-    if PLAIN or x.dtype == tl.float64:
+def square_root(x):
+    if INTERPRETED or x.dtype == tl.float64:
         return tl.sqrt(x)
     else:
         return tl.inline_asm_elementwise(
@@ -81,6 +82,7 @@ def sine(x):
 
 @triton.jit
 def zeros(N: tl.constexpr, BF: tl.constexpr, REAL: tl.constexpr):
+    """N tiles (BF,) of zeros."""
     out = ()
     for _ in tl.static_range(N):
         out = out + (tl.zeros([BF], REAL),)
@@ -88,7 +90,7 @@ def zeros(N: tl.constexpr, BF: tl.constexpr, REAL: tl.constexpr):
 
 
 @triton.jit
-def plus(a, b, N: tl.constexpr):
+def added(a, b, N: tl.constexpr):
     out = ()
     for n in tl.static_range(N):
         out = out + (a[n] + b[n],)
@@ -109,14 +111,14 @@ def kernel(u2, SCORE: tl.constexpr):
     if SCORE == BOXCAR:
         return tl.where(u2 <= 1.0, 1.0, 0.0).to(u2.dtype)
     elif SCORE == TRIANGULAR:
-        return tl.maximum(1.0 - root(u2), 0.0)
+        return tl.maximum(1.0 - square_root(u2), 0.0)
     elif SCORE == TRICUBE:
         inner = tl.minimum(u2, 1.0)
-        rest = 1.0 - inner * root(inner)
+        rest = 1.0 - inner * square_root(inner)
         return rest * rest * rest
     elif SCORE == COSINE:
-        # cos(πu/2) = sin(π(1 − u)/2) keeps its relative precision at the edge.
-        return sine(tl.maximum(1.0 - root(u2), 0.0) * 1.5707963267948966)
+        # cos(πu/2) = sin(π(1 − u)/2) keeps its relative precision near u = 1.
+        return sine(tl.maximum(1.0 - square_root(u2), 0.0) * 1.5707963267948966)
     else:
         rest = tl.maximum(1.0 - u2, 0.0)
         if SCORE == EPANECHNIKOV:
@@ -128,19 +130,19 @@ def kernel(u2, SCORE: tl.constexpr):
 
 
 @triton.jit
-def rate(u2, SCORE: tl.constexpr):
-    """dK/d(u²) of a compact kernel; a pair at distance 0, or on the edge of reach, pulls nowhere."""
+def kernel_derivative(u2, SCORE: tl.constexpr):
+    """dK/d(u²) of a compact kernel; 0 at distance 0 where K has a kink there, and on the edge of the support."""
     if SCORE == BOXCAR:
         return u2 * 0.0
     elif SCORE == TRIANGULAR:
-        return tl.where((u2 > 0.0) & (u2 < 1.0), -0.5 / root(tl.where(u2 > 0.0, u2, 1.0)), 0.0)
+        return tl.where((u2 > 0.0) & (u2 < 1.0), -0.5 / square_root(tl.where(u2 > 0.0, u2, 1.0)), 0.0)
     elif SCORE == TRICUBE:
         inner = tl.minimum(u2, 1.0)
-        u = root(inner)
+        u = square_root(inner)
         rest = 1.0 - inner * u
         return -4.5 * u * rest * rest
     elif SCORE == COSINE:
-        u = root(u2)
+        u = square_root(u2)
         slope = sine(tl.minimum(u, 1.0) * 1.5707963267948966) * -0.7853981633974483 / tl.where(u > 0.0, u, 1.0)
         slope = tl.where(u > 0.0, slope, -1.2337005501361697)
         return tl.where(u2 < 1.0, slope, 0.0)

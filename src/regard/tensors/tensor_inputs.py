@@ -1,11 +1,11 @@
-"""What tensors may be pooled, checked once for ``regard.pool`` and for the layers of ``regard.nn``; and laid out flat.
+"""Which tensors may be pooled, checked once for ``regard.pool`` and for the layers of ``regard.nn``; and flattened.
 
-``checked`` says what is wrong with shapes, dtypes and options and starts nothing on a device. ``laid`` brings tensors
+``checked_inputs`` validates shapes, dtypes and options and starts nothing on a device. ``flattened`` brings tensors
 into the shapes of the operators, (batch, rows, features), where a batch of 1 is shared.
 
-Numbers are examined where that makes nobody wait: on a CPU, and on other devices where ``look`` says so. What is then
-not finite is an error in ``regard.pool`` (``require_finite``), as it is for arrays; layers give NaN to the queries that
-may attend to it, and so do the programs where numbers are not examined.
+Numbers are checked where that does not wait for a device: on a CPU, and elsewhere if ``check_numbers`` is set. Those
+that are not finite are then an error in ``regard.pool`` (``require_finite``), as for arrays; layers return NaN for the
+queries that may attend to them, and so do the programs where numbers are not checked.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import torch
 from regard.core.bounds import LARGEST, bounds_of
 from regard.core.bounds import require_finite as require_finite_array
 from regard.core.scores import Additive, DotProduct, Nearest, Radial, Score
-from regard.engines.gpu.lay import Who
+from regard.engines.gpu.layout import Visibility
 
 Tensor = torch.Tensor
 Lengths = Tensor | Sequence[int] | Sequence[Sequence[int]]
 
 
-class Wording(NamedTuple):
-    """What a caller's arguments are called, the fewest axes they have, and errors in the caller's words."""
+class ArgumentNames(NamedTuple):
+    """What a caller's arguments are called, the fewest axes they have, and its error messages."""
 
     names: tuple[str, str, str]
     mask: str
@@ -39,7 +39,7 @@ class Wording(NamedTuple):
     not_mask: str
 
 
-POOL = Wording(
+POOL = ArgumentNames(
     names=("query", "key", "value"),
     mask="mask",
     axes=1,
@@ -51,7 +51,7 @@ POOL = Wording(
     not_mask="{name} must be boolean (True = may attend) or floating, got dtype {kind}; integers are refused because "
     "their meaning differs between libraries",
 )
-LAYER = Wording(
+LAYER = ArgumentNames(
     names=("queries", "keys", "values"),
     mask="attn_mask",
     axes=2,
@@ -66,8 +66,8 @@ LAYER = Wording(
 )
 
 
-class Inputs(NamedTuple):
-    """Tensors that fit together, as they were given but with two axes at least; None where there is nothing to say."""
+class TensorInputs(NamedTuple):
+    """Tensors of matching shapes, as they were given but with two axes at least; None where there is no such option."""
 
     query: Tensor  # (…, Q, d)
     key: Tensor  # (…, K, d)
@@ -80,22 +80,22 @@ class Inputs(NamedTuple):
     weight: Tensor | None = None  # (…, K)
 
 
-class Laid(NamedTuple):
+class FlatInputs(NamedTuple):
     """Inputs in the shapes of the operators, in one dtype, float32 at least; what is behind a mask is 0."""
 
     query: Tensor  # (B, Q, d)
     key: Tensor  # (B, K, d)
     value: Tensor  # (B, K, P)
-    who: Who
-    log_heaviest: Tensor | None  # (B, 1) what is missing in logsumexp
+    visibility: Visibility
+    log_heaviest: Tensor | None  # (B, 1) log of the largest sample weight, to be added to logsumexp
 
 
 def can_branch(part: Tensor) -> bool:
-    """Whether code may branch on numbers: neither is it compiled nor a graph captured."""
+    """Whether code may branch on numbers: not while it is compiled or a graph is captured."""
     return not (torch.compiler.is_compiling() or (part.is_cuda and torch.cuda.is_current_stream_capturing()))
 
 
-def checked(
+def checked_inputs(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -106,11 +106,12 @@ def checked(
     exclude: tuple[Tensor, Tensor] | None = None,
     sample_weight: Tensor | None = None,
     *,
-    look: bool = False,
-) -> Inputs:
-    """What ``pool`` is given. Raises TypeError or ValueError naming the argument, what was given and what is accepted.
+    check_numbers: bool = False,
+) -> TensorInputs:
+    """The validated arguments of ``pool``.
 
-    ``look``: numbers on a device other than the CPU are examined too, which waits for it.
+    Raises TypeError or ValueError naming the argument, what was given and what is accepted. ``check_numbers``: numbers
+    on a device other than the CPU are checked too, which waits for it.
     """
     batch = batch_of(POOL, query, key, value)
     if query.device.type not in ("cpu", "cuda", "meta"):
@@ -120,7 +121,7 @@ def checked(
     query, key, value = (part[:, None] if part.ndim == 1 else part for part in (query, key, value))
     score.check(query.shape[-1], key.shape[-1])
     device, Q, K = query.device, query.shape[-2], key.shape[-2]
-    look = (look or device.type == "cpu") and can_branch(query)
+    check_numbers = (check_numbers or device.type == "cpu") and can_branch(query)
     matrices = []
     for name, given in (("mask", mask), ("bias", bias)):
         part = None if given is None else torch.as_tensor(given, device=device)
@@ -131,16 +132,16 @@ def checked(
                 raise ValueError(f"{name} takes no gradient in fused pooling: pass {name}.detach()")
             # A mask may have batch axes of its own.
             batch = _broadcast(POOL, {"query": query, "key": key, "value": value, name: part}, batch)
-            part = mask_of(POOL, name, part, (*batch, Q, K), look)
+            part = mask_of(POOL, name, part, (*batch, Q, K), check_numbers)
         matrices.append(part)
-    lens = None if valid_lens is None else lengths_of(valid_lens, (*batch, Q, K), device, look)
+    lens = None if valid_lens is None else lengths_of(valid_lens, (*batch, Q, K), device, check_numbers)
     labels = None if exclude is None else _labels(exclude, Q, K, device)
-    weight = None if sample_weight is None else _weight(sample_weight, K, device, look)
-    return Inputs(query, key, value, batch, matrices[0], matrices[1], lens, labels, weight)
+    weight = None if sample_weight is None else _weight(sample_weight, K, device, check_numbers)
+    return TensorInputs(query, key, value, batch, matrices[0], matrices[1], lens, labels, weight)
 
 
-def batch_of(words: Wording, query: Tensor, key: Tensor, value: Tensor) -> torch.Size:
-    """The batch shape of three tensors, once they are floats on one device and their shapes fit together."""
+def batch_of(words: ArgumentNames, query: Tensor, key: Tensor, value: Tensor) -> torch.Size:
+    """The batch shape of three floating tensors on one device whose shapes match."""
     tensors = dict(zip(words.names, (query, key, value), strict=True))
     for name, part in tensors.items():
         if not isinstance(part, Tensor):
@@ -159,7 +160,7 @@ def batch_of(words: Wording, query: Tensor, key: Tensor, value: Tensor) -> torch
     return _broadcast(words, tensors)
 
 
-def _broadcast(words: Wording, tensors: dict[str, Tensor], *batch: torch.Size) -> torch.Size:
+def _broadcast(words: ArgumentNames, tensors: dict[str, Tensor], *batch: torch.Size) -> torch.Size:
     try:
         return torch.broadcast_shapes(*batch, *(part.shape[:-2] for part in tensors.values()))  # type: ignore[no-any-return, no-untyped-call]
     except RuntimeError:
@@ -168,20 +169,20 @@ def _broadcast(words: Wording, tensors: dict[str, Tensor], *batch: torch.Size) -
         raise ValueError(words.other_batch.format(named=named, shapes=shapes)) from None
 
 
-def mask_of(words: Wording, name: str, mask: Tensor, shape: Sequence[int], look: bool) -> Tensor:
+def mask_of(words: ArgumentNames, name: str, mask: Tensor, shape: Sequence[int], check_numbers: bool) -> Tensor:
     """A mask that broadcasts to scores of ``shape`` (…, Q, K): boolean, or floats to add to them."""
     if mask.dtype != torch.bool and not mask.is_floating_point():
         raise TypeError(words.not_mask.format(name=name, kind=mask.dtype))
     if not _broadcasts(mask.shape, shape):
         raise ValueError(f"{name} must broadcast to (…, queries, keys) = {tuple(shape)}, got {tuple(mask.shape)}")
-    # One number tells both: the largest of numbers with a NaN among them is NaN.
-    if look and mask.is_floating_point() and mask.numel() and not bool(mask.detach().amax() < torch.inf):
+    # One number covers both: the maximum of numbers with a NaN among them is NaN.
+    if check_numbers and mask.is_floating_point() and mask.numel() and not bool(mask.detach().amax() < torch.inf):
         raise ValueError(f"{name} of floats may hold −inf but neither NaN nor +inf")
     return mask
 
 
-def lengths_of(valid_lens: Lengths, shape: Sequence[int], device: torch.device, look: bool) -> Tensor:
-    """Lengths that broadcast to (…, Q), one to a member of the batch or one to a query; scores are (…, Q, K)."""
+def lengths_of(valid_lens: Lengths, shape: Sequence[int], device: torch.device, check_numbers: bool) -> Tensor:
+    """Lengths that broadcast to (…, Q), one per member of the batch or one per query; scores are (…, Q, K)."""
     lengths = torch.as_tensor(valid_lens, device=device)
     if lengths.dtype == torch.bool or lengths.is_floating_point() or lengths.is_complex():
         raise TypeError(f"valid_lens must be integers, got dtype {lengths.dtype}")
@@ -194,7 +195,7 @@ def lengths_of(valid_lens: Lengths, shape: Sequence[int], device: torch.device, 
             f"valid_lens must have the shape {batch} of the batch or {tuple(shape[:-1])} of the queries, "
             f"got {tuple(lengths.shape)}"
         )
-    if look and lengths.numel():
+    if check_numbers and lengths.numel():
         low, high = (int(end) for end in lengths.aminmax())
         if low < 0 or high > keys:
             raise ValueError(f"valid_lens must lie between 0 and the {keys} keys, got {low if low < 0 else high}")
@@ -219,13 +220,13 @@ def _labels(exclude: tuple[Any, Any], Q: int, K: int, device: torch.device) -> t
     return out[0], out[1]
 
 
-def _weight(given: Any, K: int, device: torch.device, look: bool) -> Tensor:
+def _weight(given: Any, K: int, device: torch.device, check_numbers: bool) -> Tensor:
     weight = torch.as_tensor(given, device=device)
     if weight.requires_grad:
         raise ValueError("sample_weight takes no gradient in fused pooling: pass sample_weight.detach()")
     if weight.shape[-1:] != (K,):
         raise ValueError(f"sample_weight must have shape (…, {K}), got {tuple(weight.shape)}")
-    if look and K:
+    if check_numbers and K:
         if not (bool(torch.isfinite(weight).all()) and bool((weight >= 0.0).all())):
             raise ValueError("sample_weight must be finite and not negative")
         if not bool((weight > 0.0).any(-1).all()):
@@ -233,9 +234,10 @@ def _weight(given: Any, K: int, device: torch.device, look: bool) -> Tensor:
     return weight
 
 
-def laid(given: Inputs) -> Laid:
-    """The inputs, flat. A mask is deletion: whatever stands behind it must not reach an answer nor, through a
-    projection, a gradient.
+def flattened(given: TensorInputs) -> FlatInputs:
+    """The inputs in the shapes of the operators.
+
+    A mask is deletion: what it hides must not enter an answer nor, through a projection, a gradient.
     """
     Q, K, batch = given.query.shape[-2], given.key.shape[-2], given.batch
     real = reduce(torch.promote_types, (part.dtype for part in given[:3]), torch.float32)
@@ -257,20 +259,22 @@ def laid(given: Inputs) -> Laid:
     if given.lens is not None:
         lens = given.lens.expand(*batch, Q).reshape(batch.numel(), Q)
     query, key, value = (_flat(part, batch, 2).to(real) for part in given[:3])
-    looks, seen = _in_use(allowed, added, lens, log_weight, K)
-    if looks is not None:
-        query = torch.where(looks[:, :, None], query, 0.0)
-    if seen is not None:
-        key, value = (torch.where(seen[:, :, None], part, 0.0) for part in (key, value))
-    return Laid(query, key, value, Who(allowed, added, lens, query_labels, key_labels, log_weight), log_heaviest)
+    attending, attended = _in_use(allowed, added, lens, log_weight, K)
+    if attending is not None:
+        query = torch.where(attending[:, :, None], query, 0.0)
+    if attended is not None:
+        key, value = (torch.where(attended[:, :, None], part, 0.0) for part in (key, value))
+    return FlatInputs(
+        query, key, value, Visibility(allowed, added, lens, query_labels, key_labels, log_weight), log_heaviest
+    )
 
 
-def require_finite(given: Laid) -> None:
-    """Raise ValueError, as for arrays, where something in use is not finite or its differences could overflow."""
+def require_finite(given: FlatInputs) -> None:
+    """Raise ValueError, as for arrays, if a number in use is not finite or its differences could overflow."""
     for name, part in (("query", given.query), ("key", given.key), ("value", given.value)):
-        odd = ~(part.detach().double().abs() <= LARGEST).all(2)  # (B, rows)
-        if bool(odd.any()):
-            array = part[int(odd.nonzero()[0, 0])].detach().cpu().numpy()
+        bad = ~(part.detach().double().abs() <= LARGEST).all(2)  # (B, rows)
+        if bool(bad.any()):
+            array = part[int(bad.nonzero()[0, 0])].detach().cpu().numpy()
             require_finite_array(name, array, bounds_of(array))
 
 
@@ -285,7 +289,7 @@ def _flat(part: Tensor, batch: torch.Size, tail: int) -> Tensor:
 def _in_use(
     mask: Tensor | None, bias: Tensor | None, lens: Tensor | None, log_weight: Tensor | None, K: int
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Queries (B, Q) that may attend to some key, and keys (B, K) that some query may attend to, as masks tell."""
+    """Queries (B, Q) that may attend to a key, and keys (B, K) that a query may attend to, regardless of labels."""
     queries, keys = [], []
     for part in (mask, None if bias is None else bias > -torch.inf):
         if part is not None:

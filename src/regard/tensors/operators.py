@@ -16,15 +16,15 @@ import torch
 from regard.core.problem import Problem, build, mean_adjoint
 from regard.core.scores import RADIAL, Additive, DotProduct, Nearest, Score
 from regard.core.state import Partial, finish
-from regard.engines.gpu import batches
-from regard.engines.gpu.launch import Attended
-from regard.engines.gpu.lay import ADDITIVE, DOT, Batch, Tensor, Who, largest_batch
+from regard.engines.gpu.batch_passes import backward_batch, forward_batch
+from regard.engines.gpu.launch import ForwardResult
+from regard.engines.gpu.layout import ADDITIVE, DOT, LoweredBatch, Tensor, Visibility, largest_batch
 from regard.pooling.planner import Plan, plan
 from regard.pooling.runner import available_threads, run_moments, run_pullback
-from regard.tensors import planner
+from regard.tensors import tensor_planner
 
 _SIDES = "Tensor query, Tensor key, Tensor value, Tensor w, int code, "
-_WHO = "Tensor? mask, Tensor? bias, Tensor? lens, Tensor? query_labels, Tensor? key_labels, Tensor? log_weight"
+_VISIBILITY = "Tensor? mask, Tensor? bias, Tensor? lens, Tensor? query_labels, Tensor? key_labels, Tensor? log_weight"
 _NAMES = ("query", "key", "value", "w")
 _KERNELS = {score.kernel.code: score for score in RADIAL.values()}
 
@@ -35,25 +35,25 @@ def _real(query: Tensor) -> torch.dtype:
 
 def _state_dtype(query: Tensor) -> torch.dtype:
     """The compiled programs of a CPU keep peak and mass in float64, whatever they compute in."""
-    return _real(query) if planner.on_programs(query) else torch.float64
+    return _real(query) if tensor_planner.on_programs(query) else torch.float64
 
 
-@torch.library.custom_op("regard::pool", mutates_args=(), schema=f"({_SIDES}{_WHO}) -> (Tensor, Tensor, Tensor)")
-def pool_op(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *who: Tensor | None) -> Any:
+@torch.library.custom_op("regard::pool", mutates_args=(), schema=f"({_SIDES}{_VISIBILITY}) -> (Tensor, Tensor, Tensor)")
+def pool_op(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *visibility: Tensor | None) -> Any:
     """output (B, Q, P), logsumexp (B, Q) and state (B, 2, Q): peak and mass of every query.
 
     query (B, Q, d), key (B, K, d), value (B, K, P), of one dtype, float32 or float64, or half for dot products by rows;
-    a batch of 1 is shared. w and code as in ``engines.gpu.lay``. Output is float32 at least.
+    a batch of 1 is shared. w and code as in ``engines.gpu.layout``. Output is float32 at least.
     """
-    if planner.on_programs(query):
-        found = batches.averages(Batch(code, query, key, value, w, Who(*who)))  # type: ignore[arg-type]
+    if tensor_planner.on_programs(query):
+        found = forward_batch(LoweredBatch(code, query, key, value, w, Visibility(*visibility)))  # type: ignore[arg-type]
         return found.output, found.logsumexp, found.state[:, :, : query.shape[1]].contiguous()
-    return _pool_numpy(query, key, value, w, code, *who)
+    return _forward_numpy(query, key, value, w, code, *visibility)
 
 
 @pool_op.register_fake
-def _(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *who: Tensor | None) -> Any:  # noqa: ARG001
-    batch = largest_batch(query, key, value, *who)
+def _(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *visibility: Tensor | None) -> Any:  # noqa: ARG001
+    batch = largest_batch(query, key, value, *visibility)
     return (
         query.new_empty(batch, query.shape[1], value.shape[2], dtype=_real(query)),
         query.new_empty(batch, query.shape[1], dtype=_real(query)),
@@ -64,19 +64,21 @@ def _(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *who: Ten
 @torch.library.custom_op(
     "regard::pool_backward",
     mutates_args=(),
-    schema=f"({_SIDES}{_WHO}, Tensor output, Tensor state, Tensor grad_output, Tensor grad_logsumexp, bool[] want) "
-    "-> (Tensor, Tensor, Tensor, Tensor)",
+    schema=f"({_SIDES}{_VISIBILITY}, Tensor output, Tensor state, Tensor grad_output, Tensor grad_logsumexp, "
+    "bool[] want) -> (Tensor, Tensor, Tensor, Tensor)",
 )
 def pool_backward_op(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *rest: Any) -> Any:
     """Gradients of query, key, value and w; empty where not wanted."""
-    *who, output, state, grad_output, grad_logsumexp, want = rest
+    *visibility, output, state, grad_output, grad_logsumexp, want = rest
     names = frozenset(name for name, wanted in zip(_NAMES, want, strict=True) if wanted)
-    if planner.on_programs(query):
-        found = Attended(output, grad_logsumexp, state)
-        it = Batch(code, query, key, value, w, Who(*who))
-        grads = batches.gradients(it, found, grad_output, grad_logsumexp, names)
+    if tensor_planner.on_programs(query):
+        found = ForwardResult(output, grad_logsumexp, state)
+        it = LoweredBatch(code, query, key, value, w, Visibility(*visibility))
+        grads = backward_batch(it, found, grad_output, grad_logsumexp, names)
     else:
-        grads = _pull_numpy(query, key, value, w, code, who, output, state, grad_output, grad_logsumexp, names)
+        grads = _backward_numpy(
+            query, key, value, w, code, visibility, output, state, grad_output, grad_logsumexp, names
+        )
     sizes = dict(zip(_NAMES, (query, key, value, w), strict=True))
     return tuple(
         grads[n].to(sizes[n].dtype).reshape(sizes[n].shape).contiguous() if n in names else sizes[n].new_empty(0)
@@ -91,20 +93,30 @@ def _(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *rest: An
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    query, key, value, w, ctx.code, *who = inputs
-    ctx.save_for_backward(query, key, value, w, *who, output[0], output[2])
+    query, key, value, w, ctx.code, *visibility = inputs
+    ctx.save_for_backward(query, key, value, w, *visibility, output[0], output[2])
 
 
 def _backward(ctx: Any, grad_output: Tensor, grad_logsumexp: Tensor, _: Tensor) -> tuple[Any, ...]:
-    query, key, value, w, *who, output, state = ctx.saved_tensors
+    query, key, value, w, *visibility, output, state = ctx.saved_tensors
     want = list(ctx.needs_input_grad[:4])
     grads = pool_backward_op(
-        query, key, value, w, ctx.code, *who, output, state, grad_output.contiguous(), grad_logsumexp.contiguous(), want
+        query,
+        key,
+        value,
+        w,
+        ctx.code,
+        *visibility,
+        output,
+        state,
+        grad_output.contiguous(),
+        grad_logsumexp.contiguous(),
+        want,
     )
     return (*(grad if wanted else None for grad, wanted in zip(grads, want, strict=True)), *[None] * 7)
 
 
-def _no_second(ctx: Any, *grads: Tensor) -> Any:
+def _no_second_derivative(ctx: Any, *grads: Tensor) -> Any:
     raise NotImplementedError(
         "fused pooling has no second derivatives: differentiate twice through plain torch, such as regard.nn's "
         "modules with need_weights=True"
@@ -112,15 +124,17 @@ def _no_second(ctx: Any, *grads: Tensor) -> Any:
 
 
 pool_op.register_autograd(_backward, setup_context=_setup)
-pool_backward_op.register_autograd(_no_second)
+pool_backward_op.register_autograd(_no_second_derivative)
 
 
 # ---- on a CPU, one member of the batch after another
 
 
-def _problem(code: int, query: Tensor, key: Tensor, value: Tensor, w: Tensor, who: tuple[Any, ...]) -> Problem:
-    """One member of a batch as the engines know it."""
-    mask, bias, lens, query_labels, key_labels, log_weight = (None if part is None else part.numpy() for part in who)
+def _problem(code: int, query: Tensor, key: Tensor, value: Tensor, w: Tensor, visibility: tuple[Any, ...]) -> Problem:
+    """One member of a batch as a problem of the engines."""
+    mask, bias, lens, query_labels, key_labels, log_weight = (
+        None if part is None else part.numpy() for part in visibility
+    )
     score: Score
     if code == DOT:
         score = DotProduct(w.numpy() * np.sqrt(max(query.shape[1], 1)))
@@ -146,38 +160,41 @@ def _members(*parts: Tensor | None) -> Iterator[tuple[Any, ...]]:
         yield tuple(None if part is None else _member(part, b) for part in parts)
 
 
-def plans(it: Batch) -> list[Plan]:
+def plans(it: LoweredBatch) -> list[Plan]:
     """How ``regard::pool`` computes every member of a batch on a CPU."""
     sides, w = (part.detach() for part in it[1:4]), it.w.detach()
-    problems = (_problem(it.code, q, k, v, w, tuple(who)) for q, k, v, *who in _members(*sides, *it.who[:6]))
+    problems = (
+        _problem(it.code, q, k, v, w, tuple(visibility))
+        for q, k, v, *visibility in _members(*sides, *it.visibility[:6])
+    )
     return [plan(problem.sketch(), "auto", available_threads()) for problem in problems]
 
 
-def _pool_numpy(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *who: Tensor | None) -> Any:
+def _forward_numpy(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *visibility: Tensor | None) -> Any:
     found = []
-    for q, k, v, *whom in _members(query, key, value, *who):
-        problem = _problem(code, q, k, v, w, tuple(whom))
+    for q, k, v, *options in _members(query, key, value, *visibility):
+        problem = _problem(code, q, k, v, w, tuple(options))
         partial, limit = run_moments(problem, "auto")
         output, logsumexp = finish(partial)
-        # A limit moves with its values alone: its mass is noted as a negative number.
+        # A limit depends on its values alone: it is marked by a negative mass.
         mass = np.where(limit, -partial.mass, partial.mass)
         state = np.stack([np.where(partial.mass > 0.0, partial.peak, 0.0), mass])
         lowest = np.finfo(query.numpy().dtype).min
-        height = np.where(logsumexp > -np.inf, np.maximum(logsumexp + problem.weight_shift, lowest), -np.inf)
-        found.append((output, np.where(limit, lowest, height), state))
+        clipped = np.where(logsumexp > -np.inf, np.maximum(logsumexp + problem.weight_shift, lowest), -np.inf)
+        found.append((output, np.where(limit, lowest, clipped), state))
     averages, logs, states = (torch.from_numpy(np.stack(part)) for part in zip(*found, strict=True))
     return averages.to(query.dtype), logs.to(query.dtype), states
 
 
-def _pull_numpy(
-    query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, who: list[Any], output: Tensor, state: Tensor,
-    grad_output: Tensor, grad_logsumexp: Tensor, want: frozenset[str],
+def _backward_numpy(
+    query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, visibility: list[Any], output: Tensor,
+    state: Tensor, grad_output: Tensor, grad_logsumexp: Tensor, want: frozenset[str],
 ) -> dict[str, Tensor]:  # fmt: skip
     given = {"query": query, "key": key, "value": value, "w": w}
     total = {name: np.zeros(given[name].shape) for name in want}
-    parts = _members(query, key, value, output, state, grad_output, grad_logsumexp, *who)
-    for b, (q, k, v, o, s, go, gl, *whom) in enumerate(parts):
-        problem = _problem(code, q, k, v, w, tuple(whom))
+    parts = _members(query, key, value, output, state, grad_output, grad_logsumexp, *visibility)
+    for b, (q, k, v, o, s, go, gl, *options) in enumerate(parts):
+        problem = _problem(code, q, k, v, w, tuple(options))
         peak, mass = s.numpy().astype(np.float64)
         rows, keys = np.flatnonzero(mass > 0.0), slice(None) if problem.kept is None else problem.kept
         partial = Partial(np.where(mass > 0.0, peak, -np.inf)[rows], mass[rows], o.numpy().astype(np.float64)[rows])
@@ -197,7 +214,7 @@ def _pull_numpy(
             partial = run_moments(hard, "auto").partial
             adjoint = mean_adjoint(partial, o.numpy()[limit], go.numpy()[limit])
             _member(total["value"], b)[keys] += run_pullback(hard, "auto", partial, adjoint, frozenset({"value"})).value
-    return {name: _fitted(torch.from_numpy(grad), given[name].dtype) for name, grad in total.items()}
+    return {name: _clipped_to(torch.from_numpy(grad), given[name].dtype) for name, grad in total.items()}
 
 
 def _member(part: Any, b: int) -> Any:
@@ -205,6 +222,6 @@ def _member(part: Any, b: int) -> Any:
     return part[b if part.shape[0] > 1 else 0]
 
 
-def _fitted(grad: Tensor, dtype: torch.dtype) -> Tensor:
-    """In a dtype of less range, with its largest number for what goes beyond."""
+def _clipped_to(grad: Tensor, dtype: torch.dtype) -> Tensor:
+    """In a dtype of smaller range, clipped to its largest number."""
     return grad.clamp(torch.finfo(dtype).min, torch.finfo(dtype).max).to(dtype)
