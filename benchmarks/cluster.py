@@ -30,8 +30,8 @@ from distributed import Client, LocalCluster
 
 import regard
 from machine import cores, describe, facts, save, table
+from regard.bandwidth.binary_scaling import powers_of_two
 from regard.bandwidth.objective import Objective
-from regard.bandwidth.units import powers_of_two
 from regard.cluster.blocked_rows import blocked_rows, with_summaries
 from regard.cluster.cluster_objective import cluster_objective, divide_keys, learnable
 from regard.scores import Gaussian

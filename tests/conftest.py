@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from regard.bandwidth import walks
+from regard.bandwidth import descent
 from support.soak import FULL
 
 settings.register_profile("tenth", max_examples=40, derandomize=True, deadline=None, database=None)
@@ -53,18 +53,24 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 def light_search(monkeypatch):
     """Fewer places to look for a deeper valley, for tests of something else; soak runs keep all."""
     if not FULL:
-        for name, value in {"SCATTERED": 4, "PROMISING": 2, "BLIND": 0, "TO_THE_END": 1, "ROUNDS": 1}.items():
-            monkeypatch.setattr(f"regard.bandwidth.valleys.{name}", value)
+        for name, value in {
+            "STARTS_PER_PARAMETER": 4,
+            "BEST_STARTS": 2,
+            "RANDOM_STARTS_PER_PARAMETER": 0,
+            "FULL_DESCENTS": 1,
+            "LINE_SCAN_ROUNDS": 1,
+        }.items():
+            monkeypatch.setattr(f"regard.bandwidth.multistart.{name}", value)
 
 
 @pytest.fixture
 def brief_learning(monkeypatch, light_search):
     """Walks of a few steps, of one head or several, for tests of manners, not minima; soak runs walk to the end."""
     if not FULL:
-        for name, value in {"FEW_STEPS": 2, "STEPS": 4, "FULL_STEPS": 4}.items():
-            monkeypatch.setattr(f"regard.bandwidth.heads.{name}", value)
-        monkeypatch.setattr("regard.bandwidth.valleys.WALKS", 1)
-        for options in (walks.LONG, walks.ALONG_JUMPS):
+        for name, value in {"START_ITERATIONS": 2, "FEATURE_ITERATIONS": 4, "FULL_ITERATIONS": 4}.items():
+            monkeypatch.setattr(f"regard.bandwidth.head_search.{name}", value)
+        monkeypatch.setattr("regard.bandwidth.multistart.SCAN_DESCENTS", 1)
+        for options in (descent.FULL_DESCENT, descent.DESCENT_ACROSS_JUMPS):
             monkeypatch.setitem(options, "maxiter", 4)
             monkeypatch.setitem(options, "maxfun", 12)
 

@@ -201,7 +201,7 @@ def test_what_happened_is_told_and_kept(tmp_path):
 
 
 def test_large_data_look_at_some_rows(monkeypatch):
-    monkeypatch.setattr("regard.bandwidth.adaptive.MOST_ROWS", 60)
+    monkeypatch.setattr("regard.bandwidth.adaptive.MAX_EVALUATED_ROWS", 60)
     X, y = data(200)
     one, two = fitted(X=X, y=y, random_state=3), fitted(X=X, y=y, random_state=3)
     assert one.neighbours_ == two.neighbours_

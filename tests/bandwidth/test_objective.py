@@ -72,8 +72,8 @@ def test_penalised_criteria_of_some_of_the_rows(degree, criterion, weight):
     given = {None: None, "repetitions": np.arange(20) % 3 + 1, "importances": np.arange(20) / 7.0 + 0.5}[weight]
     whole = Objective.of(X, y, degree=degree, criterion=criterion, sample_weight=given)
     w, order = np.array([0.9, 0.6]), np.random.default_rng(0).permutation(20)
-    assert whole.looking_at(order)(w).value == pytest.approx(whole(w).value, rel=1e-12)
-    some = whole.looking_at(order[:13])
+    assert whole.evaluated_at(order)(w).value == pytest.approx(whole(w).value, rel=1e-12)
+    some = whole.evaluated_at(order[:13])
     if weight is None:
         H, rows = hat_matrix(X, Gaussian(w), degree), order[:13]
         share, error = np.diagonal(H)[rows].mean(), ((y - H @ y)[rows] ** 2).mean()

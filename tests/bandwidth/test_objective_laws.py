@@ -194,7 +194,7 @@ def test_a_minibatch_asks_some_rows_and_answers_with_all(weighted, degree, ridge
     whole = objective(W[1], ridge, gradient=True)
     parts = np.array_split(np.random.default_rng(7).permutation(len(y)), 4)
     shares = [objective.counts[rows].sum() / objective.counts.sum() for rows in parts]
-    found = [objective.looking_at(rows)(W[1], ridge, gradient=True) for rows in parts]
+    found = [objective.evaluated_at(rows)(W[1], ridge, gradient=True) for rows in parts]
     for rows, part in zip(parts, found, strict=True):
         assert np.allclose(part.answer, whole.answer[rows], rtol=1e-12)
     # Values and gradients of all parts, by how much they count, are those of the whole.

@@ -58,7 +58,7 @@ def test_one_w_several_outputs_weights_groups_and_some_rows():
     for weight in (rng.integers(1, 4, 300), rng.uniform(0.1, 3.0, 300)):
         close(Objective.of(X, y, degree=1, sample_weight=weight), np.array([1.0, 2.0, 0.5]), 0.1, "tiled")
     objective = Objective.of(X, y, degree=1, groups=rng.integers(0, 30, 300))
-    close(objective.looking_at(np.arange(0, 300, 3)), np.array([1.0, 2.0, 0.5]), 0.1, "pruned")
+    close(objective.evaluated_at(np.arange(0, 300, 3)), np.array([1.0, 2.0, 0.5]), 0.1, "pruned")
 
 
 def test_lonely_rows_are_done_in_double_precision():

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from regard.bandwidth.descent import SearchLog, descend
 from regard.bandwidth.objective import CRITERIA, Objective
-from regard.bandwidth.search import learn, sharpest
-from regard.bandwidth.shapes import METRICS, Shape, spreads
-from regard.bandwidth.walks import Trail, descend
+from regard.bandwidth.parametrization import METRICS, Parametrization, feature_scales
+from regard.bandwidth.search import learn, max_scaled_w
 from regard.scores import RADIAL
 from support.soak import FULL
 
@@ -64,7 +64,7 @@ SHAPES = {f.__name__: f for f in (wave, jump, skewed, ties, line, noise)}
 
 
 def grid_best(objective, x, ridge=0.0, points=1000 if FULL else 100):
-    top = sharpest(objective) / x.std()
+    top = max_scaled_w(objective) / x.std()
     grid = np.r_[0.0, np.geomspace(1e-3 / x.std(), top, points)]
     return min(objective.in_units_of_y(objective(w, ridge).value) for w in grid)
 
@@ -123,11 +123,11 @@ def random_problem(seed):
 
 def restarted(objective, seed, ridge, starts=5):
     """The best criterion that walks from random places come to."""
-    shape = Shape.of("feature", spreads(objective.key, objective.counts))
+    shape = Parametrization.of("feature", feature_scales(objective.key, objective.counts))
     rng = np.random.default_rng(seed)
     ends = []
     for _ in range(starts):
-        trail = Trail(objective, ridge, None)
+        trail = SearchLog(objective, ridge, None)
         start = rng.uniform(np.log(0.05), np.log(20.0), shape.size)
         ends.append(descend(trail, shape, start, trail.first_ridge).value)
     return objective.in_units_of_y(min(ends))

@@ -83,9 +83,9 @@ def test_fit_learns_as_the_library_does(here: Path, capfd) -> None:
 
 
 def test_ctrl_c_while_learning_keeps_the_best_so_far(here: Path, capfd, monkeypatch) -> None:
-    from regard.bandwidth import heads
+    from regard.bandwidth import head_search
 
-    walks, walked = heads._walks, []
+    walks, walked = head_search._descents, []
 
     def interrupted(*arguments: Any) -> Any:
         if len(walked) == 2:
@@ -93,7 +93,7 @@ def test_ctrl_c_while_learning_keeps_the_best_so_far(here: Path, capfd, monkeypa
         walked.append(walks(*arguments))
         return walked[-1]
 
-    monkeypatch.setattr(heads, "_walks", interrupted)
+    monkeypatch.setattr(head_search, "_descents", interrupted)
     _, err = ok(capfd, "fit", "houses.csv", "--target", "price", "--out", "m.regard")
     assert "stopped early by Ctrl-C: this is the best model so far\n" in err
     assert regard.load("m.regard").search_.interrupted
@@ -103,7 +103,7 @@ def test_ctrl_c_before_there_is_anything(here: Path, capfd, monkeypatch) -> None
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("regard.bandwidth.heads._walks", interrupt)
+    monkeypatch.setattr("regard.bandwidth.head_search._descents", interrupt)
     before = files(here)
     assert main(["fit", "houses.csv", "--target", "price", "--out", "m.regard"]) == 130
     assert capfd.readouterr().err == "regard: stopped\n"

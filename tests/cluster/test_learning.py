@@ -10,10 +10,10 @@ import pytest
 from sklearn.base import clone
 
 import regard
-from regard.bandwidth import many
+from regard.bandwidth import subsampling
+from regard.bandwidth.binary_scaling import powers_of_two
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.search import learn
-from regard.bandwidth.units import powers_of_two
 from regard.cluster import cluster_fit
 from regard.cluster.blocked_rows import blocked_rows, with_summaries
 from regard.cluster.cluster_objective import cluster_objective, divide_keys, learnable
@@ -72,7 +72,7 @@ def test_the_criterion_and_its_gradient(kernel, degree, weights, kind, groups):
         assert b.log_ridge == pytest.approx(a.log_ridge, abs=1e-12)
         assert b.empty == a.empty
         assert np.allclose(b.answer.compute(), a.answer, rtol=1e-10, atol=1e-11)
-        assert np.allclose(np.ldexp(there.spread, power), here.spread, rtol=1e-12)
+        assert np.allclose(np.ldexp(there.feature_scale, power), here.feature_scale, rtol=1e-12)
         assert there.size == pytest.approx(here.size)
 
 
@@ -95,7 +95,7 @@ def test_other_shapes_of_w(w, degree):
 def test_looking_at_some_rows():
     here, there, power = pair("gaussian", 0, "importances", "squared", None)
     rows = np.arange(0, len(here.key), 7)
-    a, b = here.looking_at(rows)(W, gradient=True), there.looking_at(rows)(np.ldexp(W, power), gradient=True)
+    a, b = here.evaluated_at(rows)(W, gradient=True), there.evaluated_at(rows)(np.ldexp(W, power), gradient=True)
     assert b.value == pytest.approx(a.value, rel=1e-12)
     assert np.allclose(np.ldexp(b.w, power), a.w, rtol=1e-10)
     assert np.allclose(b.answer.compute(), a.answer)
@@ -149,8 +149,13 @@ def test_one_worker_learns_what_one_machine_learns():
 @pytest.fixture
 def tiny(monkeypatch):
     """Few rows are many."""
-    for name, size in {"FIRST_BAG": 200, "BAG": 300, "BATCH": 200, "ANSWERED": 300}.items():
-        monkeypatch.setattr(many, name, size)
+    for name, size in {
+        "FIRST_SUBSAMPLE_ROWS": 200,
+        "SUBSAMPLE_ROWS": 300,
+        "EVALUATED_ROWS": 200,
+        "ANSWERED_ROWS": 300,
+    }.items():
+        monkeypatch.setattr(subsampling, name, size)
     monkeypatch.setattr(cluster_fit, "MAX_ROWS_ON_ONE_WORKER", 0)
     monkeypatch.setattr(cluster_fit, "MAX_ROWS_ON_ONE_WORKER_FOR_HEADS", 0)
     return monkeypatch
@@ -158,7 +163,7 @@ def tiny(monkeypatch):
 
 def test_beyond_all_rows_are_looked_at_where_that_is_quick(tiny):
     """A bag says where to begin, and all rows, by map and reduce, where to end."""
-    tiny.setattr(many, "QUICK", np.inf)
+    tiny.setattr(subsampling, "MAX_SECONDS_PER_ROW", np.inf)
     x, y = many_rows(400)
     here, there = regard.NadarayaWatsonRegressor().fit(x, y), regard.NadarayaWatsonRegressor()
     there.fit(cut(x, "halves"), cut(y, "halves"))
@@ -168,7 +173,7 @@ def test_beyond_all_rows_are_looked_at_where_that_is_quick(tiny):
 
 
 def test_where_pairs_cannot_be_avoided_bags_are_searched(tiny):
-    tiny.setattr(many, "QUICK", 0.0)
+    tiny.setattr(subsampling, "MAX_SECONDS_PER_ROW", 0.0)
     x, y = many_rows(400)
     exact = regard.NadarayaWatsonRegressor().fit(x[:300], y[:300])
     model = regard.NadarayaWatsonRegressor().fit(cut(x, "halves"), cut(y, "halves"))

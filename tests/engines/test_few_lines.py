@@ -56,7 +56,7 @@ def test_weights_groups_and_columns(dtype):
 
 def test_some_of_the_rows():
     X, y = data(40, 2)
-    agree(Objective.of(X, y, degree=1).looking_at(np.arange(3, 30, 4)), 1.0 / X.std(axis=0), 0.1)
+    agree(Objective.of(X, y, degree=1).evaluated_at(np.arange(3, 30, 4)), 1.0 / X.std(axis=0), 0.1)
 
 
 def test_it_steps_aside():

@@ -67,7 +67,7 @@ def test_skipped_tiles_do_not_show():
 
 def test_some_of_the_rows_only():
     X, y = data(300, 3)
-    objective = Objective.of(X, y, engine="tiled").looking_at(np.arange(0, 300, 7))
+    objective = Objective.of(X, y, engine="tiled").evaluated_at(np.arange(0, 300, 7))
     agree(objective, 2.0 / X.std(axis=0))
 
 

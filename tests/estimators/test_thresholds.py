@@ -16,9 +16,9 @@ import pytest
 from sklearn.base import clone, is_classifier
 
 import regard
-from regard.bandwidth import CRITERIA, OPTIMIZERS, RULES, adaptive, heads, many, valleys, walks
+from regard.bandwidth import CRITERIA, OPTIMIZERS, RULES, adaptive, descent, head_search, multistart, subsampling
 from regard.bandwidth.losses import LOSSES
-from regard.bandwidth.shapes import METRICS
+from regard.bandwidth.parametrization import METRICS
 from regard.engines import ENGINES
 from regard.estimators.parameters import MISSING, SCORES
 from regard.model import residuals
@@ -32,7 +32,7 @@ FOUND = thresholds()
 # Few rows and a kernel that ends.
 pytestmark = pytest.mark.filterwarnings("ignore:.* have no training row within the bandwidth:UserWarning")
 # As rows, and as pairs of a query and a key; larger ones are of clusters and of GPUs.
-ROWS = sorted({value for value in FOUND.values() if value <= many.BAGGED})
+ROWS = sorted({value for value in FOUND.values() if value <= subsampling.MAX_ROWS_ALL_KEYS})
 PAIRS = sorted({value for value in FOUND.values() if value <= (1 << 27 if FULL else 1 << 21)})
 
 
@@ -170,14 +170,24 @@ def quick_search(monkeypatch, request):
     """Searches of a few steps from one start, where a whole one takes more than a moment."""
     if request.node.callspec.params.get("rows", SEARCHED_WHOLE) < SEARCHED_WHOLE:
         return
-    for name, value in {"WALKS": 1, "FEW_FEATURES": 0, "STEP": 3.0, "COARSE_STEP": 3.0}.items():
-        monkeypatch.setattr(valleys, name, value)
-    for name, value in {"FEW_STEPS": 2, "STEPS": 3, "FULL_STEPS": 3, "LAST_STEPS": 2}.items():
-        monkeypatch.setattr(heads, name, value)
-    for options in (walks.LONG, walks.ALONG_JUMPS):
+    for name, value in {
+        "SCAN_DESCENTS": 1,
+        "MULTISTART_MAX_PARAMETERS": 0,
+        "SCAN_FACTOR": 3.0,
+        "SCAN_FACTOR_MANY_ROWS": 3.0,
+    }.items():
+        monkeypatch.setattr(multistart, name, value)
+    for name, value in {
+        "START_ITERATIONS": 2,
+        "FEATURE_ITERATIONS": 3,
+        "FULL_ITERATIONS": 3,
+        "FINAL_ITERATIONS": 2,
+    }.items():
+        monkeypatch.setattr(head_search, name, value)
+    for options in (descent.FULL_DESCENT, descent.DESCENT_ACROSS_JUMPS):
         monkeypatch.setitem(options, "maxiter", 3)
         monkeypatch.setitem(options, "maxfun", 8)
-    monkeypatch.setattr(adaptive, "LADDER", 4.0)
+    monkeypatch.setattr(adaptive, "NEIGHBOUR_RATIO", 4.0)
 
 
 LINE = np.r_[np.linspace(-1.0, 1.0, 60), 5.0][:, None]
@@ -205,7 +215,12 @@ def test_what_an_engine_leaves_over(engine, bandwidth):
 
 
 def test_the_thresholds_are_found():
-    for module, name in ((valleys, "SCAN_ROWS"), (heads, "SOME"), (many, "BATCHED"), (many, "BAGGED")):
+    for module, name in (
+        (multistart, "SCAN_ROWS"),
+        (head_search, "DESCENT_ROWS"),
+        (subsampling, "MAX_ROWS_ALL_EVALUATED"),
+        (subsampling, "MAX_ROWS_ALL_KEYS"),
+    ):
         assert FOUND[f"bandwidth.{module.__name__.rpartition('.')[2]}.{name}"] == getattr(module, name)
     assert FOUND["pooling.planner.SMALL"] == SMALL
     assert FOUND["model.residuals.MAX_ROWS_TO_RELEARN"] == residuals.MAX_ROWS_TO_RELEARN
@@ -216,7 +231,7 @@ def test_every_parameter_has_values():
 
 
 @pytest.mark.usefixtures("quick_search")
-@pytest.mark.parametrize("rows", rows_of("bandwidth", heads.SOME) if FULL else [valleys.SCAN_ROWS])
+@pytest.mark.parametrize("rows", rows_of("bandwidth", head_search.DESCENT_ROWS) if FULL else [multistart.SCAN_ROWS])
 @table(case for case in cases(MODELS) if is_search(*case))
 def test_searches_with_every_value(case, rows):
     check_both_sides(case, rows)
@@ -225,8 +240,12 @@ def test_searches_with_every_value(case, rows):
 def most_rows(name, options):
     """Rows up to which ``make soak`` searches: estimators of heads and networks look at all pairs many times."""
     if name not in WITH_BANDWIDTH:
-        return heads.MOST
-    return many.BATCHED if options or name != "NadarayaWatsonRegressor" else many.BAGGED
+        return head_search.FINAL_ROWS
+    return (
+        subsampling.MAX_ROWS_ALL_EVALUATED
+        if options or name != "NadarayaWatsonRegressor"
+        else subsampling.MAX_ROWS_ALL_KEYS
+    )
 
 
 USUAL = [(name, {}) for name in MODELS if name not in WITHOUT_SEARCH]
@@ -234,8 +253,8 @@ USUAL += [("NadarayaWatsonRegressor", {"bandwidth": name}) for name in ("gcv", "
 SIZES = [
     (case, rows)
     for case in USUAL
-    for rows in rows_of("bandwidth", most_rows(*case) if FULL else heads.SOME)
-    if FULL or rows != valleys.SCAN_ROWS
+    for rows in rows_of("bandwidth", most_rows(*case) if FULL else head_search.DESCENT_ROWS)
+    if FULL or rows != multistart.SCAN_ROWS
 ]
 
 
@@ -245,7 +264,7 @@ def test_searches_of_every_size(case, rows):
     check_both_sides(case, rows)
 
 
-@pytest.mark.parametrize("rows", ROWS if FULL else [many.BATCHED])
+@pytest.mark.parametrize("rows", ROWS if FULL else [subsampling.MAX_ROWS_ALL_EVALUATED])
 @table((name, options) for name, options in cases([*WITH_BANDWIDTH, *WITHOUT_SEARCH]) if is_given(name, options))
 def test_given_bandwidths_with_every_value(case, rows):
     name, options = case
@@ -271,7 +290,9 @@ def test_pairs_of_every_size(case, pairs):
 
 
 @pytest.mark.usefixtures("quick_search")
-@pytest.mark.parametrize("rows", rows_of("model", many.BATCHED) if FULL else [residuals.MAX_ROWS_TO_RELEARN])
+@pytest.mark.parametrize(
+    "rows", rows_of("model", subsampling.MAX_ROWS_ALL_EVALUATED) if FULL else [residuals.MAX_ROWS_TO_RELEARN]
+)
 @table([(name, {"bandwidth": GIVEN}) for name in WITH_BANDWIDTH] + [("NadarayaWatsonRegressor", {})])
 def test_what_follows_a_fit(case, rows):
     found = []

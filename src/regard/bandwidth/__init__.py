@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from regard.bandwidth.gradient_descent import follow_the_notes
 from regard.bandwidth.loo import loo_objective
-from regard.bandwidth.many import learn_from_many
 from regard.bandwidth.objective import CRITERIA, Objective
 from regard.bandwidth.plugin import plugin
-from regard.bandwidth.recipe import follow_the_notes
 from regard.bandwidth.rules import RULES, scott, silverman
 from regard.bandwidth.search import Progress, Search, learn
+from regard.bandwidth.subsampling import learn_from_subsamples
 from regard.core.arrays import Array
 
 __all__ = [
@@ -79,7 +79,7 @@ def learned(
         assert start is not None
         search = follow_the_notes(objective, start, progress=progress)
     else:
-        search = learn_from_many(objective, metric, ridge=ridge, seed=seed, progress=progress)
+        search = learn_from_subsamples(objective, metric, ridge=ridge, seed=seed, progress=progress)
     return Width.of(search.w, search.ridge, search)
 
 

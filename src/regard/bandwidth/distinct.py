@@ -1,4 +1,4 @@
-"""Distinct rows: repeated rows are one row that counts several times, in an order that does not depend on theirs.
+"""Distinct rows: repeated rows become one row that counts several times, in an order independent of the given one.
 
 So a weight of k and k copies are the same numbers in the same order, and a search takes the same steps on both.
 """
@@ -20,13 +20,13 @@ class Distinct(NamedTuple):
     value: Array  # (m,) or (m, P)
     weight: Array | None  # (m,)
     groups: Array | None  # (m,)
-    place: Array  # (n,)  which of the m each row given is; −1 for rows of weight zero
+    place: Array  # (n,)  index among the m of each given row; −1 for rows of weight zero
 
 
 def distinct(key: Array, value: Array, weight: Array | None, groups: Any = None) -> Distinct:
-    """Rows (key, value) that have a weight and differ, sorted.
+    """Distinct rows (key, value) with a weight above zero, sorted.
 
-    With importances (weights of floating dtype) or groups rows are what they are: only those without weight leave.
+    With importances (weights of floating dtype) or groups rows are not merged: only those of weight zero are dropped.
 
     *Cost*: O(n·log n·d).
 
@@ -35,26 +35,26 @@ def distinct(key: Array, value: Array, weight: Array | None, groups: Any = None)
     """
     if groups is not None or (weight is not None and not counts_repetitions(weight)):
         labels = None if groups is None else checked_groups(groups, len(key))
-        seen = np.ones(len(key), bool) if weight is None else weight > 0
-        place = np.where(seen, np.cumsum(seen) - 1, -1)
-        left = [None if part is None else part[seen] for part in (weight, labels)]
-        return Distinct(key[seen], value[seen], left[0], left[1], place)
+        used = np.ones(len(key), bool) if weight is None else weight > 0
+        place = np.where(used, np.cumsum(used) - 1, -1)
+        left = [None if part is None else part[used] for part in (weight, labels)]
+        return Distinct(key[used], value[used], left[0], left[1], place)
     counts = np.ones(len(key), np.int64) if weight is None else weight.astype(np.int64)
-    kept = np.flatnonzero(counts)
+    used = np.flatnonzero(counts)
     columns = value[:, None] if value.ndim == 1 else value
-    rows = np.concatenate([key, columns], axis=1, dtype=np.float64)[kept]
+    rows = np.concatenate([key, columns], axis=1, dtype=np.float64)[used]
     order = np.lexsort(rows.T[::-1])
     starts = np.r_[True, (rows[order[1:]] != rows[order[:-1]]).any(axis=1)]
     number = np.cumsum(starts) - 1
-    first = kept[order[starts]]
-    times = np.bincount(number, counts[kept][order]).astype(np.int64)
+    first = used[order[starts]]
+    times = np.bincount(number, counts[used][order]).astype(np.int64)
     place = np.full(len(key), -1)
-    place[kept[order]] = number
+    place[used[order]] = number
     return Distinct(key[first], value[first], None if (times == 1).all() else times, None, place)
 
 
-def spread_out(answer: Array, place: Array) -> Array:
-    """Answers (m, P) for the rows given (n, P); NaN where a row has no weight."""
+def expand_rows(answer: Array, place: Array) -> Array:
+    """Answers of the distinct rows (m, P) for the given rows (n, P); NaN for rows of weight zero."""
     out = np.full((len(place), answer.shape[1]), np.nan)
     out[place >= 0] = answer[place[place >= 0]]
     return out

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from numpy.typing import ArrayLike
 
-from regard.bandwidth.many import BATCHED, EXACT
 from regard.bandwidth.objective import Objective
+from regard.bandwidth.subsampling import FINAL_TOL, MAX_ROWS_ALL_EVALUATED
 from regard.core.problem import matrix
 from regard.core.scores import Nearest, Radial
 
@@ -42,6 +42,6 @@ def loo_objective(
     width = matrix("X", X).shape[1]
     score.check(width, width)
     objective = Objective.of(X, y, kernel=score.kernel.name, sample_weight=sample_weight, groups=groups)
-    if len(objective.rows) > BATCHED:
-        objective = replace(objective, tol=EXACT)
+    if len(objective.rows) > MAX_ROWS_ALL_EVALUATED:
+        objective = replace(objective, tol=FINAL_TOL)
     return objective.in_units_of_y(objective(score.w).value)

@@ -12,13 +12,13 @@ from regard.core.arrays import Array
 
 # How much mixing weights are held to equal shares, in units of the equal mix's squared error: where rows are few, the
 # best by leave-one-out is often the luckiest. Beyond so many rows the hold fades.
-EVEN, ENOUGH = 0.1, 1000.0
+EVEN_MIX_PENALTY, ROWS_OF_FULL_PENALTY = 0.1, 1000.0
 # Where an absolute error is rounded off, as a share of the median distance of y from its median.
-CORNER = 0.1
+ABSOLUTE_ERROR_CORNER = 0.1
 # Error of a mean, as a share of the largest distance from it, from which on it is put right.
-COARSE = 1e-9
+MEAN_CORRECTION = 1e-9
 # Steps of mixing probabilities.
-CREDITS = 100
+MIX_ITERATIONS = 100
 
 
 LOSSES = ("squared", "absolute")
@@ -52,7 +52,7 @@ class SquaredError:
         centre = share @ y
         deviation = y - centre
         off = share @ deviation
-        off = np.where(np.abs(off) > COARSE * np.abs(deviation).max(axis=0, initial=0.0), off, 0.0)
+        off = np.where(np.abs(off) > MEAN_CORRECTION * np.abs(deviation).max(axis=0, initial=0.0), off, 0.0)
         centre, deviation = centre + off, np.where(varies, deviation - off, 0.0)
         largest = np.abs(deviation).max(axis=0, initial=0.0)
         unit = np.where(largest > 0.0, largest, 1.0)
@@ -88,7 +88,7 @@ class SquaredError:
         They are held a little to equal shares: the answers of like heads are too alike to tell who is best.
         """
         count = len(answers)
-        even = EVEN * min(1.0, ENOUGH / float(counts.sum()))
+        even = EVEN_MIX_PENALTY * min(1.0, ROWS_OF_FULL_PENALTY / float(counts.sum()))
         share = np.sqrt(counts / counts.sum())[:, None]
         errors = (share * (answers - self.columns)).reshape(count, -1).T
         size = max(float(np.linalg.norm(errors.mean(axis=1))), 1e-150)
@@ -129,7 +129,7 @@ class AbsoluteError(SquaredError):
 def corner_of(columns: Array) -> Array:
     """Where absolute errors of columns (n, P) are rounded off, (P,)."""
     spread = np.median(np.abs(columns - np.median(columns, axis=0)), axis=0)
-    return np.asarray(CORNER * np.where(spread > 0.0, spread, 1.0))
+    return np.asarray(ABSOLUTE_ERROR_CORNER * np.where(spread > 0.0, spread, 1.0))
 
 
 def as_probabilities(shares: Array) -> Array:
@@ -185,6 +185,6 @@ class LogLoss:
         share = counts / counts.sum()
         right = ((self.size * answers + self.frequency) * self.columns).sum(axis=2) / (self.size + 1.0)  # (H, n)
         weights = np.full(len(answers), 1.0 / len(answers))
-        for _ in range(CREDITS):
+        for _ in range(MIX_ITERATIONS):
             weights = (weights[:, None] * right / (weights @ right)) @ share
         return np.asarray(weights)

@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from regard.bandwidth.losses import AbsoluteError, LogLoss, Loss, SquaredError
+from regard.bandwidth.parametrization import feature_scales
 from regard.bandwidth.rules import checked_groups, checked_kernel, counts_of, counts_repetitions
-from regard.bandwidth.shapes import spreads
 from regard.core.arrays import Array
 from regard.core.bounds import checked_range
 from regard.core.local_fits import check_spans
@@ -44,7 +44,7 @@ from regard.pooling.runner import prepare
 
 CRITERIA = ("loo", "gcv", "aicc")
 # Condition of a matrix w, and size of a projected row, up to which single precision can be trusted.
-WORST, FARTHEST = 1e4, 1e6
+MAX_CONDITION, MAX_PROJECTION = 1e4, 1e6
 
 
 class Evaluation(NamedTuple):
@@ -54,7 +54,7 @@ class Evaluation(NamedTuple):
     w: Array | None  # its gradient, shaped as w; None where not asked for
     log_ridge: float  # its derivative by log λ
     answer: Array  # (Q, P)  left-out answers in the units of y, for the rows evaluated; of dask where the rows are
-    empty: int  # rows with nobody in reach, answered by the nearest other row
+    empty: int  # rows with empty in reach, answered by the nearest other row
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +129,7 @@ class Objective:
         facts = (key, judge, weight, counts, repeated, labels, rows, kernel, degree, criterion, engine)
         return cls(*facts, coding=coding, sloped=sloped)
 
-    def looking_at(self, rows: Array) -> Objective:
+    def evaluated_at(self, rows: Array) -> Objective:
         """The same objective as a mean over some of the rows only; all rows stay keys."""
         return replace(self, rows=self.rows[rows])
 
@@ -146,7 +146,7 @@ class Objective:
             rows=np.arange(len(rows)),
         )
 
-    def each_among(
+    def search_each(
         self, search: Callable[..., Any], subsamples: Sequence[tuple[Array, Array | None]], progress: Any = None
     ) -> list[Any]:
         """``search(objective, evaluated, progress=…)`` of every subsample of rows, as if there were no others."""
@@ -154,7 +154,7 @@ class Objective:
 
     def answered(self, w: ArrayLike, ridge: float, rows: Array) -> tuple[Evaluation, Array]:
         """The objective as a mean over ``rows``, and answers to all rows (n, P): NaN for those not evaluated."""
-        found = self.looking_at(rows)(w, ridge)
+        found = self.evaluated_at(rows)(w, ridge)
         answer = np.full((len(self.rows), found.answer.shape[1]), np.nan)
         answer[rows] = found.answer
         return found, answer
@@ -177,9 +177,9 @@ class Objective:
         return 1.0 - SquaredError.__call__(self.loss, found, rows, self.counts[rows]).value
 
     @property
-    def spread(self) -> Array:
+    def feature_scale(self) -> Array:
         """Typical size of what each w multiplies: of every feature, or of every part of a mixed table."""
-        each = spreads(self.key, self.counts)
+        each = feature_scales(self.key, self.counts)
         return each if self.coding is None else np.sqrt(self.coding.sum_per_part(each**2))
 
     @property
@@ -214,7 +214,7 @@ class Objective:
             return self._means(prepared, scales, gradient)
         # On a GPU there is nothing to save.
         if self.rough and self.engine != "fused" and (space := self._projected(scales)) is not None:
-            return self._turned(*space, scales, ridge, gradient)
+            return self._from_projected(*space, scales, ridge, gradient)
         return self._pooled(w, ridge, gradient, prepared)
 
     def _projected(self, w: Array) -> tuple[Objective, Array, Array] | None:
@@ -225,14 +225,16 @@ class Objective:
         scales = np.broadcast_to(w, self.key.shape[1]) if w.ndim < 2 else np.abs(w).max(axis=1, initial=0.0)
         taken = np.asarray(scales != 0.0)
         W = w[taken] if w.ndim == 2 else np.diag(scales[taken])
-        if W.shape[0] != W.shape[1] or not W.size or np.linalg.cond(W / np.abs(W).max()) > WORST:
+        if W.shape[0] != W.shape[1] or not W.size or np.linalg.cond(W / np.abs(W).max()) > MAX_CONDITION:
             return None
         z = (self.key - self.key.mean(axis=0))[:, taken] @ W
-        if not np.abs(z).max() < FARTHEST:
+        if not np.abs(z).max() < MAX_PROJECTION:
             return None
         return replace(self, key=z.astype(np.float32)), W, taken
 
-    def _turned(self, there: Objective, W: Array, taken: Array, w: Array, ridge: float, gradient: bool) -> Evaluation:
+    def _from_projected(
+        self, there: Objective, W: Array, taken: Array, w: Array, ridge: float, gradient: bool
+    ) -> Evaluation:
         """z(I + E) is x·W(I + E), so a gradient by E at 0 is one by W⁻¹·dW."""
         found = there._pooled(np.eye(len(W)), ridge, gradient)
         if found.w is None:
@@ -255,10 +257,10 @@ class Objective:
         if not self.degree and (self.criterion != "loo" or isinstance(self.loss, AbsoluteError)):
             return None
         staying = None if self.repeated is None or self.degree else self._staying
-        return prepare(self._laid, self.engine, self.loss.columns[self.rows, 0], staying)
+        return prepare(self._base_problem, self.engine, self.loss.columns[self.rows, 0], staying)
 
     @cached_property
-    def _laid(self) -> Problem:
+    def _base_problem(self) -> Problem:
         return replace(self._problem(Gaussian(1.0)), degree=2 * self.degree)
 
     def _means(self, prepared: Prepared, w: Array, gradient: bool) -> Evaluation:
@@ -277,7 +279,7 @@ class Objective:
             slope = prepared.pullback(w, partial._replace(mass=mass), adjoint)
         answer = self.loss.in_units_of_y(answer)
         if poor.any():
-            rest = self.looking_at(np.flatnonzero(poor))._pooled(w, 0.0, gradient)
+            rest = self.evaluated_at(np.flatnonzero(poor))._pooled(w, 0.0, gradient)
             part = float(counts[poor].sum() / counts.sum())
             value, empty = value + part * rest.value, rest.empty
             slope = None if slope is None or rest.w is None else slope + part * rest.w
@@ -289,10 +291,10 @@ class Objective:
         score = RADIAL[self.kernel](w)
         local = self._fit(score, ridge, prepared)
         answer = local.fit.output
-        nobody = local.partial.mass <= 0.0
-        if nobody.any():
+        empty = local.partial.mass <= 0.0
+        if empty.any():
             answer = answer.copy()
-            answer[nobody] = self._nearest(score, nobody)
+            answer[empty] = self._nearest(score, empty)
         loss = self.loss(answer, self.rows, self.counts[self.rows])
         value, grad_output, leverage = loss.value, loss.gradient, None
         if self.criterion != "loo":
@@ -300,7 +302,7 @@ class Objective:
         grad_w, grad_ridge = None, 0.0
         if gradient:
             grad_w, _, grad_ridge = local.gradients(grad_output, frozenset({"w"}), leverage)
-        return Evaluation(value, grad_w, grad_ridge, self.loss.in_units_of_y(answer), int(nobody.sum()))
+        return Evaluation(value, grad_w, grad_ridge, self.loss.in_units_of_y(answer), int(empty.sum()))
 
     def _problem(self, score: Radial) -> Problem:
         exclude = (self.labels[self.rows], self.labels) if self.criterion == "loo" else None
@@ -317,7 +319,7 @@ class Objective:
             own = self.own(self._staying)
         if prepared is not None:
             # What is prepared was checked when it was laid out.
-            return fit_local(replace(self._laid, score=score), self.degree, ridge, prepared, own, self.sloped)
+            return fit_local(replace(self._base_problem, score=score), self.degree, ridge, prepared, own, self.sloped)
         engine = self.engine if score.w.any() else engine_of_limits(self.engine)
         return fit_local(self._problem(score), self.degree, ridge, engine, own, self.sloped)
 
@@ -336,8 +338,8 @@ class Objective:
         unit = np.exp(-relative_weights(self.weight.astype(np.float64))[2])
         return np.asarray(self.repeated[self.rows] * unit)
 
-    def _nearest(self, score: Radial, nobody: Array) -> Array:
-        rows = self.rows[nobody]
+    def _nearest(self, score: Radial, empty: Array) -> Array:
+        rows = self.rows[empty]
         exclude = (self.labels[rows], self.labels)
         limit = Nearest(score.w) if score.w.any() else Gaussian(0.0)
         pooled = pool(

@@ -1,9 +1,9 @@
-"""The search: the w, and the ridge λ, where the objective is smallest.
+"""The search: the w, and the ridge λ, with the smallest criterion.
 
-A coarse scan of one common scale finds the valleys and walks go down from the best of them (``walks``). Where rows are
-few, and valleys many, more is done to find the deepest (``valleys``). Features that run to the widest bandwidth are
-ignored for good (w = 0) if that is no worse, and the walk is repeated without them. Everything is deterministic, and
-Ctrl-C keeps the best so far.
+A coarse scan of one common scale finds starts, and descents go to the minima near them (``descent``). With few rows,
+and so many local minima, a multistart looks for a lower one (``multistart``). Features whose bandwidth is very large
+are ignored (w = 0) if the criterion does not get worse, and the descent is repeated without them. The search is
+deterministic, and Ctrl-C returns the best point so far.
 """
 
 from __future__ import annotations
@@ -12,53 +12,53 @@ from typing import NamedTuple
 
 import numpy as np
 
+from regard.bandwidth.descent import RIDGE_BOUNDS, Point, Progress, SearchLog, descend, final_method, max_scaled_w
+from regard.bandwidth.multistart import drop_wide_features, multistart, scan_scales
 from regard.bandwidth.objective import Objective
-from regard.bandwidth.shapes import Shape
-from regard.bandwidth.valleys import ignore_the_widest, look_further, valleys
-from regard.bandwidth.walks import RIDGES, Point, Progress, Trail, closely, descend, sharpest
+from regard.bandwidth.parametrization import Parametrization
 from regard.core.arrays import Array
 
-__all__ = ["RIDGES", "Progress", "Search", "learn", "sharpest"]
+__all__ = ["RIDGE_BOUNDS", "Progress", "Search", "learn", "max_scaled_w"]
 
 
-# Features whose squares neither overflow nor vanish.
-SPREADS = (1e-140, 1e140)
+# Scales of features whose squares neither overflow nor underflow.
+SCALE_BOUNDS = (1e-140, 1e140)
 
 
 class Search(NamedTuple):
-    """What was found, and what happened on the way."""
+    """The result of a search, and its history."""
 
     w: Array  # in the units of X: (), (d,) or (d, r)
     ridge: float
     value: float  # the criterion, in the units of y
-    answer: Array  # (n, P)  every row as the others answer it
+    answer: Array  # (n, P)  leave-one-out predictions
     evaluations: int
     path: Array  # (evaluations,)  the criterion at every evaluation
     places: Array  # (evaluations, size of w)  where it was evaluated
-    smoothed_out: Array  # (d,) boolean: features that are better ignored
-    edge: bool  # some bandwidth is as narrow as the search allows
+    smoothed_out: Array  # (d,) boolean: features that are ignored
+    edge: bool  # some bandwidth is at the lower bound of the search
     flat: bool  # the criterion hardly depends on w
-    minima: tuple[float, ...]  # the criterion in every valley walked down, best first
-    empty: int  # rows with nobody in reach
+    minima: tuple[float, ...]  # the criterion in the local minima of the first descents, best first
+    empty: int  # rows without another row in reach
     interrupted: bool
-    looked_at: int | None = None  # how many rows the search looked at; None: all
+    looked_at: int | None = None  # number of rows the search evaluated; None: all
 
     def __str__(self) -> str:
         notes = []
         if self.smoothed_out.any():
             notes.append(f"smoothed out: features {', '.join(map(str, np.flatnonzero(self.smoothed_out)))}")
         if self.edge:
-            notes.append("a bandwidth is as narrow as the search allows")
+            notes.append("a bandwidth is at the lower bound of the search")
         if self.flat:
             notes.append("the criterion hardly depends on the bandwidth")
         if len(self.minima) > 1:
-            notes.append(f"{len(self.minima)} valleys, the next best at {self.minima[1]:.6g}")
+            notes.append(f"{len(self.minima)} local minima, the next best at {self.minima[1]:.6g}")
         if self.empty:
-            notes.append(f"{self.empty} rows had nobody in reach and took the nearest other row")
+            notes.append(f"{self.empty} rows had no other row in reach and used the nearest one")
         if self.looked_at is not None:
-            notes.append(f"searched by looking at {self.looked_at:,} of {len(self.answer):,} rows")
+            notes.append(f"searched by evaluating {self.looked_at:,} of {len(self.answer):,} rows")
         if self.interrupted:
-            notes.append("interrupted: the best so far")
+            notes.append("interrupted: this is the best so far")
         return "; ".join([f"criterion {self.value:.6g} after {self.evaluations} evaluations", *notes])
 
 
@@ -70,31 +70,31 @@ def learn(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Search:
-    """The w of least criterion over the rows looked at; ``ridge`` is a fixed λ, or None to learn it too.
+    """The w with the smallest criterion; ``ridge`` is a fixed λ, or None to learn it too.
 
     *Cost*: some 20 to 80 evaluations of the objective, each O(n²·d); with at most 512 rows and 5 features up to some
     thousand.
     """
-    trail = Trail(objective, ridge, progress)
-    shape = Shape.of(metric, objective.spread)
-    spread = shape.spread[shape.active]
-    if ((spread < SPREADS[0]) | (spread > SPREADS[1])).any():
+    log = SearchLog(objective, ridge, progress)
+    space = Parametrization.of(metric, objective.feature_scale)
+    scale = space.scale[space.active]
+    if ((scale < SCALE_BOUNDS[0]) | (scale > SCALE_BOUNDS[1])).any():
         raise ValueError(
-            f"features of X must vary by {SPREADS[0]:g} to {SPREADS[1]:g} for a bandwidth to be learned, "
-            f"got {spread.min():g} to {spread.max():g}; rescale X"
+            f"to learn a bandwidth, standard deviations of the features of X must lie between {SCALE_BOUNDS[0]:g} "
+            f"and {SCALE_BOUNDS[1]:g}, got {scale.min():g} to {scale.max():g}; rescale X"
         )
     ends: list[Point] = []
-    flat, interrupted = not shape.size, False
+    flat, interrupted = not space.size, False
     try:
-        levels, flat = valleys(trail, shape, seed)
-        ends.extend(descend(trail, shape, shape.start(level), trail.first_ridge) for level in levels)
-        look_further(trail, shape, seed)
-        ignore_the_widest(trail)
+        levels, flat = scan_scales(log, space, seed)
+        ends.extend(descend(log, space, space.uniform(level), log.first_ridge) for level in levels)
+        multistart(log, space, seed)
+        drop_wide_features(log)
     except KeyboardInterrupt:
-        if trail.best is None:
+        if log.best is None:
             raise
         interrupted = True
-    return _told(trail, ends, flat, interrupted)
+    return _result(log, ends, flat, interrupted)
 
 
 def refine(
@@ -106,39 +106,39 @@ def refine(
     gain: float,
     progress: Progress | None = None,
 ) -> Search:
-    """On from what a search over other rows found, down to the minimum of this objective in the same valley.
+    """The minimum of this objective nearest to what a search over other rows found.
 
     *Cost*: some 5 to 15 evaluations.
     """
-    trail = Trail(objective, ridge, progress, path=first.path.tolist(), places=list(first.places))
-    shape = Shape.of(metric, objective.spread)
-    shape = shape.without(np.broadcast_to(first.w == 0.0, shape.active.shape))
+    log = SearchLog(objective, ridge, progress, path=first.path.tolist(), places=list(first.places))
+    space = Parametrization.of(metric, objective.feature_scale)
+    space = space.without(np.broadcast_to(first.w == 0.0, space.active.shape))
     ends, interrupted = [], False
     try:
-        ends.append(descend(trail, shape, shape.parameters(first.w), first.ridge, closely(trail, gain)))
+        ends.append(descend(log, space, space.parameters(first.w), first.ridge, final_method(log, gain)))
     except KeyboardInterrupt:
-        if trail.best is None:
+        if log.best is None:
             raise
         interrupted = True
-    return _told(trail, ends, first.flat, interrupted)
+    return _result(log, ends, first.flat, interrupted)
 
 
-def _told(trail: Trail, ends: list[Point], flat: bool, interrupted: bool) -> Search:
-    objective, best = trail.objective, trail.lowest
-    final = objective(best.w, best.ridge) if trail.found is None else trail.found
+def _result(log: SearchLog, ends: list[Point], flat: bool, interrupted: bool) -> Search:
+    objective, best = log.objective, log.lowest
+    final = objective(best.w, best.ridge) if log.found is None else log.found
     values = sorted(objective.in_units_of_y(end.value) for end in ends)
     minima = [value for i, value in enumerate(values) if i == 0 or value > values[i - 1] + 1e-6 * abs(values[i - 1])]
-    top = np.log(sharpest(objective))
+    top = np.log(max_scaled_w(objective))
     return Search(
         w=best.w,
         ridge=best.ridge,
         value=objective.in_units_of_y(final.value),
         answer=final.answer,
-        evaluations=len(trail.path),
-        path=np.array(trail.path),
-        places=np.array(trail.places),
-        smoothed_out=(best.shape.spread > 0.0) & ~best.shape.active,
-        edge=best.shape.metric != "full" and bool((best.parameters >= top - 1e-6).any()),
+        evaluations=len(log.path),
+        path=np.array(log.path),
+        places=np.array(log.places),
+        smoothed_out=(best.space.scale > 0.0) & ~best.space.active,
+        edge=best.space.metric != "full" and bool((best.parameters >= top - 1e-6).any()),
         flat=flat,
         minima=tuple(minima),
         empty=final.empty,

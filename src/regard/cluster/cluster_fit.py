@@ -17,8 +17,8 @@ import numpy as np
 from sklearn.base import clone
 
 from regard.bandwidth import CRITERIA, Width, learned, resolve
+from regard.bandwidth.binary_scaling import powers_of_two, unscaled
 from regard.bandwidth.losses import AbsoluteError, LogLoss, SquaredError
-from regard.bandwidth.units import powers_of_two, unscaled
 from regard.cluster.blocked_rows import BlockedRows, RowBlock, blocked_rows, concatenate_blocks, with_summaries
 from regard.cluster.chunked_pooling import lazy_array
 from regard.cluster.cluster_objective import cluster_objective, divide_keys, learn_heads_on_cluster, learnable

@@ -25,23 +25,22 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from regard.bandwidth.heads import (
-    ENOUGH,
-    LAST_STEPS,
-    MOST,
-    ROUGH,
+from regard.bandwidth.head_search import (
+    FINAL_ITERATIONS,
+    FINAL_ROWS,
+    GAIN_MANY_ROWS,
     Heads,
-    HeadTrail,
+    HeadSearchLog,
     LearnedHead,
     Progress,
+    descend_head,
     learn_heads,
-    mixed,
-    walk_head,
+    mix_heads,
 )
 from regard.bandwidth.losses import AbsoluteError, LogLoss, SquaredError, corner_of
-from regard.bandwidth.many import BAG, batch, sharpened
 from regard.bandwidth.objective import Evaluation, Objective
-from regard.bandwidth.shapes import Shape
+from regard.bandwidth.parametrization import Parametrization
+from regard.bandwidth.subsampling import SEARCH_TOL, SUBSAMPLE_ROWS, draw_rows, rescaled
 from regard.cluster.block_states import (
     BlockPooling,
     block_problem,
@@ -113,19 +112,19 @@ class ClusterObjective(Objective):
     in_memory: ClassVar[bool] = False
 
     @property
-    def spread(self) -> Array:
+    def feature_scale(self) -> Array:
         return self.deviation
 
     @property
     def size(self) -> float:
         return sum(summary.total_weight for summary in self.keys.summaries)
 
-    def looking_at(self, rows: Array) -> ClusterObjective:
+    def evaluated_at(self, rows: Array) -> ClusterObjective:
         """The same as a mean over some of the rows, which are put together in one block."""
         some = on_cluster(replace(self.queries, blocks=(self.queries.take(rows),)))
         return replace(self, queries=some, rows=np.arange(len(rows)))
 
-    def each_among(
+    def search_each(
         self,
         search: Callable[..., Any],
         subsamples: Sequence[tuple[Array, Array | None]],
@@ -137,7 +136,7 @@ class ClusterObjective(Objective):
 
     def answered(self, w: ArrayLike, ridge: float, rows: Array) -> tuple[Evaluation, Array]:
         """The objective as a mean over ``rows``, and lazy answers to all rows."""
-        return self.looking_at(rows)(w, ridge), self._answers(self._evaluated(w, ridge, gradient=False)[-1])
+        return self.evaluated_at(rows)(w, ridge), self._answers(self._evaluated(w, ridge, gradient=False)[-1])
 
     def seconds(self, w: ArrayLike) -> float:
         """Estimated time of one evaluation with all cores busy, without its gradient."""
@@ -384,30 +383,40 @@ def learn_heads_on_cluster(
     grouped, rows = rows.labelled, on_cluster(learnable(rows))
     n, rng = rows.size, np.random.default_rng(seed)
     options = {"degree": degree, "classes": classes or None, "engine": engine, "seed": seed}
-    (first,) = compute(task_for_each("heads", _heads, [(rows.take(batch(n, rng, BAG)), grouped, options)]))
-    last = batch(n, rng, MOST)
-    trail = HeadTrail(progress, planned=float(len(first.heads) * LAST_STEPS * len(last)))
+    (first,) = compute(
+        task_for_each("heads", _heads, [(rows.take(draw_rows(n, rng, SUBSAMPLE_ROWS)), grouped, options)])
+    )
+    last = draw_rows(n, rng, FINAL_ROWS)
+    log = HeadSearchLog(progress, planned=float(len(first.heads) * FINAL_ITERATIONS * len(last)))
     heads, answers = [], []
     for head in first.heads:
         transform = partial(first.scaling, t=head.share)
         objective = cluster_objective(rows, transform, kernel="gaussian", degree=degree, classes=classes, engine=engine)
-        some = replace(objective, tol=ROUGH).looking_at(last)
-        heads.append(_refined(some, head, n / min(BAG, n), trail))
+        some = replace(objective, tol=SEARCH_TOL).evaluated_at(last)
+        heads.append(_refined(some, head, n / min(SUBSAMPLE_ROWS, n), log))
         answer, block = compute([some(heads[-1].w, heads[-1].ridge).answer, some.queries.blocks[0]])
         answers.append(some.loss.from_units_of_y(answer))
-    path = [*first.search.path, *trail.path]
-    return mixed(_of_block(some.without_rows, block), heads, answers, first.scaling, path, first.search.interrupted)
+    path = [*first.search.path, *log.path]
+    return mix_heads(_of_block(some.without_rows, block), heads, answers, first.scaling, path, first.search.interrupted)
 
 
-def _refined(some: ClusterObjective, head: LearnedHead, growth: float, trail: HeadTrail) -> LearnedHead:
+def _refined(some: ClusterObjective, head: LearnedHead, growth: float, log: HeadSearchLog) -> LearnedHead:
     """A head of a subsample, learned on from there with ``growth`` times as many rows."""
-    w = sharpened(head.w, growth)
-    shape = Shape.of("full" if w.ndim == 2 else "feature", some.spread)
-    shape = shape.without(np.asarray(~w.reshape(len(w), -1).any(axis=1)))
-    if not shape.size:
+    w = rescaled(head.w, growth)
+    space = Parametrization.of("full" if w.ndim == 2 else "feature", some.feature_scale)
+    space = space.without(np.asarray(~w.reshape(len(w), -1).any(axis=1)))
+    if not space.size:
         return head._replace(w=w)
     with small_matrices():
-        end = walk_head(some, shape, shape.parameters(w), max(head.ridge, 1e-6), LAST_STEPS, trail, ENOUGH)
+        end = descend_head(
+            some,
+            space,
+            space.parameters(w),
+            max(head.ridge, 1e-6),
+            FINAL_ITERATIONS,
+            log,
+            GAIN_MANY_ROWS,
+        )
     return head._replace(w=end.w, ridge=end.ridge if some.degree else head.ridge)
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 
-from regard.bandwidth.distinct import Distinct, distinct, spread_out
+from regard.bandwidth.distinct import Distinct, distinct, expand_rows
 from regard.bandwidth.losses import SquaredError
-from regard.bandwidth.shapes import spreads
+from regard.bandwidth.parametrization import feature_scales
 from regard.core.arrays import Array
 from regard.core.scores import Additive, DotProduct, Gaussian, Score
 from regard.estimators.callbacks import bar, watched
@@ -184,7 +184,7 @@ class AttentionRegressor(SmoothingRegressor):
         engine = RunOptions(device=self.device).options["engine"]
         answer = left_out.answers(transform.turned(place), place, target.columns, self._score(), engine)
         loss = target(answer, np.arange(len(table.key)), left_out.counts).value
-        answers = spread_out(target.in_units_of_y(answer), table.place)
+        answers = expand_rows(target.in_units_of_y(answer), table.place)
         self.loo_predictions_ = answers[:, 0] if self.value_.ndim == 1 else answers
         self.loo_score_ = 1.0 - loss
 
@@ -277,7 +277,7 @@ class AttentionRegressor(SmoothingRegressor):
 def _mean_and_scale(table: Distinct, counts: Array) -> tuple[Array, Array]:
     """Mean (d,) of the features, and their scale: inf for one that does not vary, which ignores it."""
     rows = table.key.astype(np.float64)
-    scale = spreads(rows, counts)
+    scale = feature_scales(rows, counts)
     return counts / counts.sum() @ rows, np.where(scale > 0.0, scale, np.inf)
 
 

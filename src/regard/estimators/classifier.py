@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import ClassifierMixin
 
-from regard.bandwidth.distinct import distinct, spread_out
+from regard.bandwidth.distinct import distinct, expand_rows
 from regard.bandwidth.losses import as_probabilities
 from regard.cluster.cluster_predict import lazy_answers
 from regard.core.arrays import Array, is_chunked
@@ -161,7 +161,7 @@ class SmoothingClassifier(ClassifierMixin, SmoothingEstimator):  # type: ignore[
         if known is None:
             table = distinct(self.key_, self.value_, self.sample_weight_)
             answer = left_out_answers(objectives_of(self._asked, table))
-            known = self.left_out_probabilities_ = spread_out(as_probabilities(answer), table.place)
+            known = self.left_out_probabilities_ = expand_rows(as_probabilities(answer), table.place)
         return np.asarray(known)
 
     def _left_out_probabilities(self, calibrated: bool = False) -> tuple[Array, Array, Array]:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from regard.bandwidth.distinct import distinct, spread_out
-from regard.bandwidth.heads import HeadSearch, LearnedHead, learn_heads
+from regard.bandwidth.distinct import distinct, expand_rows
+from regard.bandwidth.head_search import HeadSearch, LearnedHead, learn_heads
 from regard.bandwidth.scaling import Scaling
 from regard.core.arrays import Array
 from regard.core.scores import Gaussian
@@ -36,7 +36,7 @@ def _learn_mixture(
         found = learn_heads(rows.astype(np.float64), target, seed=model._seed(), progress=progress, **options)
     model._remember(key, value, weight)
     model.heads_, model.scaling_, model.search_ = found.heads, found.scaling, found.search
-    answers = spread_out(found.answer, place)
+    answers = expand_rows(found.answer, place)
     model.loo_predictions_ = answers[:, 0] if value.ndim == 1 and classes is None else answers
     model.loo_score_ = found.score
 

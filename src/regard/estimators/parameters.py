@@ -10,8 +10,8 @@ import numpy as np
 
 from regard.bandwidth import CRITERIA, OPTIMIZERS
 from regard.bandwidth.losses import LOSSES
+from regard.bandwidth.parametrization import METRICS
 from regard.bandwidth.rules import checked_kernel
-from regard.bandwidth.shapes import METRICS
 from regard.core.scores import KERNELS
 from regard.data.columns import NUMBER
 from regard.engines import check_engine

@@ -9,8 +9,8 @@ from sklearn.utils import check_random_state
 
 from regard.bandwidth import CRITERIA, Objective, Width, learned, resolve
 from regard.bandwidth.adaptive import learn_neighbours
-from regard.bandwidth.distinct import distinct, spread_out
-from regard.bandwidth.units import powers_of_two, shrunk, unscaled
+from regard.bandwidth.binary_scaling import powers_of_two, unscaled, unscaled_w
+from regard.bandwidth.distinct import distinct, expand_rows
 from regard.core.arrays import Array
 from regard.core.bounds import bounds_of
 from regard.core.local_fits import check_spans
@@ -139,14 +139,14 @@ def _learned(model: Any, key: Array, value: Array, weight: Array | None, groups:
             )
     left_out = objective if criterion == "loo" else Objective.of(scaled, value, **options)
     if bandwidth == "adaptive":
-        model.neighbours_, model.search_ = found.neighbours, found._replace(w=shrunk(found.w, power))
+        model.neighbours_, model.search_ = found.neighbours, found._replace(w=unscaled_w(found.w, power))
         width = Width.of(model.search_.w)
     else:
         assert width.search is not None
         found = width.search if left_out is objective else left_out(width.w, width.ridge)
         width = unscaled(width, power if coding is None else power[coding.firsts])
         model.search_ = width.search
-    answers = spread_out(found.answer, place)
+    answers = expand_rows(found.answer, place)
     model.loo_predictions_ = answers[:, 0] if single else answers
     model.loo_score_ = left_out.score(found.answer)
     return width

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from regard.bandwidth.adaptive import END
+from regard.bandwidth.adaptive import KTH_NEIGHBOUR_BANDWIDTHS
 from regard.core.arrays import Array
 from regard.core.scores import Nearest, Radial
 from regard.model.smoother import Answer, Smoother, tiles
@@ -103,7 +103,7 @@ class HeadAttention(NamedTuple):
         """Distance in bandwidths beyond which a row hardly counts: the kernel's support, or where it is below 1 %."""
         if self.score is None or isinstance(self.score, Nearest):
             return np.inf
-        return END.get(self.score.kernel.name, 1.0)
+        return KTH_NEIGHBOUR_BANDWIDTHS.get(self.score.kernel.name, 1.0)
 
 
 class AttendedRows(NamedTuple):

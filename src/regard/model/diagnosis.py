@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard.bandwidth.losses import LogLoss
+from regard.bandwidth.parametrization import feature_scales
 from regard.bandwidth.rules import counts_repetitions
-from regard.bandwidth.shapes import spreads
 from regard.core.arrays import Array
 from regard.core.scores import Gaussian
 from regard.model.attention_summary import straightness, summarise
@@ -241,6 +241,6 @@ def relevance(smoother: Smoother) -> Array:
     for head in smoother.heads:
         key = head.transform.keys(rows.key.astype(np.float64))
         size = np.linalg.norm(head.w, axis=1) if head.w.ndim == 2 else np.broadcast_to(head.w, key.shape[1])
-        reach = (size * spreads(key, counts)) ** 2
+        reach = (size * feature_scales(key, counts)) ** 2
         total = total + head.mix * (reach / reach.sum() if reach.any() else reach)
     return np.asarray(total)

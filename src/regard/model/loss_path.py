@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 
-from regard.bandwidth.search import sharpest
-from regard.bandwidth.shapes import spreads
+from regard.bandwidth.parametrization import feature_scales
+from regard.bandwidth.search import max_scaled_w
 from regard.core.arrays import Array
 from regard.model.attention_summary import training_error
 from regard.model.smoother import HeadObjective
@@ -56,8 +56,8 @@ def best_multiple(heads: Sequence[HeadObjective], rows: Array) -> BestMultiple:
     if level is None:
         return BestMultiple(1.0, fitted, fitted)
     objective = heads[0].objective
-    features = max(int((spreads(objective.key, objective.counts) > 0.0).sum()), 1)
-    top = min(10.0 * objective.size ** (1.0 / features), sharpest(objective))
+    features = max(int((feature_scales(objective.key, objective.counts) > 0.0).sum()), 1)
+    top = min(10.0 * objective.size ** (1.0 / features), max_scaled_w(objective))
     steps = int(np.ceil(np.log(top / MIN_SCANNED_W) / np.log(SCAN_RATIO)))
     grid = np.linspace(np.log(MIN_SCANNED_W), np.log(top), steps + 1)
     here = 0.0 if np.isneginf(level) else level
@@ -108,7 +108,7 @@ def left_out_error(heads: Sequence[HeadObjective], rows: Array) -> float:
     rows = np.sort(rows)
     answer: Any = 0.0
     for head, objective in heads:
-        found = objective.looking_at(rows)(head.w, head.ridge).answer
+        found = objective.evaluated_at(rows)(head.w, head.ridge).answer
         answer = answer + head.mix * first.loss.from_units_of_y(found)
     return first.loss(np.asarray(answer), rows, first.counts[rows]).value
 
@@ -120,7 +120,7 @@ def _level(heads: Sequence[HeadObjective]) -> tuple[float | None, Sequence[HeadO
     """
     levels, mixes, units = [], [], []
     for one in heads:
-        w, deviation = one.head.w, spreads(one.objective.key, one.objective.counts)
+        w, deviation = one.head.w, feature_scales(one.objective.key, one.objective.counts)
         varies = deviation > 0.0
         size = np.linalg.norm(w, axis=1) if np.ndim(w) == 2 else np.broadcast_to(np.abs(w), deviation.shape)
         used = varies & (size > 0.0)

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import gammaln
 
-from regard.bandwidth.many import BATCH, BATCHED, EXACT
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.rules import counts_repetitions
+from regard.bandwidth.subsampling import EVALUATED_ROWS, FINAL_TOL, MAX_ROWS_ALL_EVALUATED
 from regard.core.arrays import Array
 from regard.core.scores import Gaussian, Nearest, Radial, Score
 from regard.model.smoother import Head
@@ -90,7 +90,11 @@ def learn_residual_scale(
     n = len(residual)
     counts = row_counts(weight, n)
     size, overall = np.abs(residual), mean_size(residual, counts)
-    rows = np.arange(n) if n <= BATCHED else np.sort(np.random.default_rng(0).choice(n, BATCH, replace=False))
+    rows = (
+        np.arange(n)
+        if n <= MAX_ROWS_ALL_EVALUATED
+        else np.sort(np.random.default_rng(0).choice(n, EVALUATED_ROWS, replace=False))
+    )
     best: tuple[float, LearnedScale] | None = None
     for widening in WIDENINGS:
         if widening and not any(_can_widen(head.score) for head, *_ in heads):
@@ -198,9 +202,9 @@ def _left_out(
         score = head.score
         kernel = score.kernel.name if isinstance(score, Radial) and not isinstance(score, Nearest) else "gaussian"
         objective = Objective.of(query, size, kernel=kernel, sample_weight=weight, engine=engine)
-        objective = replace(objective, tol=EXACT if len(size) > BATCHED else 0.0)
+        objective = replace(objective, tol=FINAL_TOL if len(size) > MAX_ROWS_ALL_EVALUATED else 0.0)
         w = head.w * widening if widening and _can_widen(score) else np.zeros(())
-        total = total + head.mix * objective.looking_at(rows)(w).answer
+        total = total + head.mix * objective.evaluated_at(rows)(w).answer
     return np.asarray(total)
 
 

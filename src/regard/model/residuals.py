@@ -17,13 +17,19 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
-from regard.bandwidth.adaptive import evaluated, neighbourhood
-from regard.bandwidth.distinct import Distinct, distinct, spread_out
-from regard.bandwidth.heads import FINEST, TURN_PRICE
-from regard.bandwidth.many import ANSWERED, BAGGED, BATCHED, EXACT, QUICK
+from regard.bandwidth.adaptive import evaluate_adaptive, neighbourhood_of
+from regard.bandwidth.distinct import Distinct, distinct, expand_rows
+from regard.bandwidth.head_search import ERROR_FLOOR, ROTATION_PENALTY
+from regard.bandwidth.parametrization import MAX_ROTATION
 from regard.bandwidth.rules import counts_repetitions
-from regard.bandwidth.search import RIDGES
-from regard.bandwidth.shapes import MOST_TURN
+from regard.bandwidth.search import RIDGE_BOUNDS
+from regard.bandwidth.subsampling import (
+    ANSWERED_ROWS,
+    FINAL_TOL,
+    MAX_ROWS_ALL_EVALUATED,
+    MAX_ROWS_ALL_KEYS,
+    MAX_SECONDS_PER_ROW,
+)
 from regard.core.arrays import Array
 from regard.core.scores import Nearest
 from regard.model.leave_one_out import LeaveOneOutKeys
@@ -105,7 +111,7 @@ def learn_residuals(smoother: Smoother, answers: Array | None, relearn: Relearn 
     learned = learn_residual_scale(heads, residual[known], weight, smoother.run.options["engine"])
     standardised = np.full(residual.shape, np.nan)
     standardised[known] = residual[known] / learned.scale
-    residual, standardised = (spread_out(part, table.place) for part in (residual, standardised))
+    residual, standardised = (expand_rows(part, table.place) for part in (residual, standardised))
     return Residuals(residual, standardised, learned.widening, learned.overall)
 
 
@@ -128,8 +134,12 @@ def _left_out(smoother: Smoother, table: Distinct, answers: Array | None, relear
     if relearn is not None and head.neighbours is None:
         return relearned_answers(heads, ridge=relearn == "w and ridge")
     n, some = len(table.key), None
-    if head.neighbours is None and n > BAGGED and sum(one.seconds(head.w) for head, one in heads) > QUICK * n:
-        some = np.sort(np.random.default_rng(0).choice(n, ANSWERED, replace=False))
+    if (
+        head.neighbours is None
+        and n > MAX_ROWS_ALL_KEYS
+        and sum(one.seconds(head.w) for head, one in heads) > MAX_SECONDS_PER_ROW * n
+    ):
+        some = np.sort(np.random.default_rng(0).choice(n, ANSWERED_ROWS, replace=False))
     answer = np.full((n, heads[0].objective.loss.columns.shape[1]), np.nan)
     answer[slice(None) if some is None else some] = left_out_answers(heads, some)
     return answer
@@ -155,12 +165,12 @@ def left_out_answers(heads: Sequence[HeadObjective], rows: Array | None = None) 
     head, first = heads[0]
     rows = np.arange(len(first.key)) if rows is None else rows
     if head.neighbours is not None:
-        neighbours = neighbourhood(first, head.w)
-        return evaluated(first, neighbours, head.w, head.ridge, head.neighbours, rows)[0].answer
-    tol = EXACT if len(first.key) > BATCHED else 0.0
+        neighbours = neighbourhood_of(first, head.w)
+        return evaluate_adaptive(first, neighbours, head.w, head.ridge, head.neighbours, rows)[0].answer
+    tol = FINAL_TOL if len(first.key) > MAX_ROWS_ALL_EVALUATED else 0.0
     total: Any = 0.0
     for head, objective in heads:
-        total = total + head.mix * replace(objective, tol=tol).looking_at(rows)(head.w, head.ridge).answer
+        total = total + head.mix * replace(objective, tol=tol).evaluated_at(rows)(head.w, head.ridge).answer
     return np.asarray(total)
 
 
@@ -207,7 +217,7 @@ def _relearned(one: HeadObjective, learn_ridge: bool) -> Head:
     scale = (np.diagonal(part) if straight else np.linalg.norm(part, axis=1)) if matrix else np.atleast_1d(part)
     factors, axes = len(scale), np.eye(*part.shape) if straight else 0.0
     turned = part / scale[:, None] - axes if matrix else np.zeros(0)  # N
-    penalty = TURN_PRICE / len(objective.rows) if straight else 0.0
+    penalty = ROTATION_PENALTY / len(objective.rows) if straight else 0.0
     learn_ridge = learn_ridge and ridge > 0.0
 
     def parameters(x: Array) -> tuple[Array, float]:
@@ -220,7 +230,7 @@ def _relearned(one: HeadObjective, learn_ridge: bool) -> Head:
         here, lam = parameters(x)
         found = objective(here, lam, gradient=True)
         assert found.w is not None
-        level, turn = found.value + FINEST, x[factors : factors + turned.size]
+        level, turn = found.value + ERROR_FLOOR, x[factors : factors + turned.size]
         along, factor = np.atleast_1d((found.w * here)[used]), scale * np.exp(x[:factors])
         slope = np.zeros(len(x))
         slope[:factors] = along.sum(axis=1) if matrix else along
@@ -233,8 +243,8 @@ def _relearned(one: HeadObjective, learn_ridge: bool) -> Head:
         return float(np.log(level) + penalty * (turn**2).sum()), slope
 
     start = np.concatenate([np.zeros(factors), turned.ravel(), np.zeros(int(learn_ridge))])
-    low, high = (np.log(edge / ridge) for edge in RIDGES) if learn_ridge else (0.0, 0.0)
-    bounds = [(-MAX_LOG_CHANGE, MAX_LOG_CHANGE)] * factors + [(-MOST_TURN, MOST_TURN)] * turned.size
+    low, high = (np.log(edge / ridge) for edge in RIDGE_BOUNDS) if learn_ridge else (0.0, 0.0)
+    bounds = [(-MAX_LOG_CHANGE, MAX_LOG_CHANGE)] * factors + [(-MAX_ROTATION, MAX_ROTATION)] * turned.size
     bounds += [(min(low, 0.0), max(high, 0.0))] * learn_ridge
     options = {"maxiter": RELEARN_ITERATIONS, "maxcor": 20, "ftol": RELEARN_TOL}
     found = minimize(criterion, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)

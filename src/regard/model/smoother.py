@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from regard.bandwidth.adaptive import Neighbourhood, groups_of
+from regard.bandwidth.adaptive import Neighbourhood, by_width
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.rules import counts_repetitions
 from regard.bandwidth.scaling import Scaling
@@ -364,7 +364,7 @@ class Smoother:
         widths = Neighbourhood.of(key, head.w, head.kernel, counts).widths(query, head.w, head.neighbours)
         out: Array | None = None
         empty = np.zeros(len(query), bool)
-        for reach, some in groups_of(widths):
+        for reach, some in by_width(widths):
             part, empty[some] = answer(self._widened(reach), query[some])
             out = np.empty((len(query), *part.shape[1:]), part.dtype) if out is None else out
             out[some] = part

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from regard import KernelClassifier, KernelRegressor, NadarayaWatsonRegressor, load, save
-from regard.bandwidth import Objective, follow_the_notes, heads, plugin
-from regard.bandwidth.distinct import distinct, spread_out
+from regard.bandwidth import Objective, follow_the_notes, head_search, plugin
+from regard.bandwidth.distinct import distinct, expand_rows
 from regard.bandwidth.scaling import KNOTS, Scaling
 from regard.data import notes
 
@@ -68,7 +68,7 @@ def test_copies_and_weights_are_the_same_distinct_rows():
     copied = distinct(X.repeat(counts, axis=0), Y.repeat(counts), None)
     for a, b in zip(told[:3], copied[:3], strict=True):
         assert np.array_equal(a, b)
-    answers = spread_out(told.value[:, None], told.place)[:, 0]
+    answers = expand_rows(told.value[:, None], told.place)[:, 0]
     assert np.array_equal(np.isnan(answers), counts[order] == 0)
     assert np.array_equal(answers[counts[order] > 0], Y[order][counts[order] > 0])
 
@@ -199,7 +199,7 @@ def test_a_given_bandwidth_forgets_what_was_learned():
 def test_a_full_metric_needs_rows_for_its_numbers(kind, repeated):
     """Both sides of the bound; a row that counts twice is two rows."""
     rng, d = np.random.default_rng(5), 4
-    enough = int(heads.ROWS_PER_PARAMETER * d**2)
+    enough = int(head_search.ROWS_PER_PARAMETER * d**2)
     for n, full in ((enough, True), (enough - 1 - repeated, False)):
         x = rng.normal(size=(n, d))
         y = x[:, 0] * x[:, 1] + 0.1 * rng.normal(size=n)

@@ -1,7 +1,7 @@
-"""Shapes of w that can be learned: one number, one per feature, or a full matrix, as a flat vector of parameters.
+"""Parametrizations of w: one number, one per feature, or a full matrix, as a flat vector of parameters.
 
-Scales are learned as logarithms, relative to each feature's spread, so that units do not matter and no bandwidth is
-ever negative. A feature that does not vary has w = 0 and no parameter.
+Scales are learned as logarithms, relative to the standard deviation of each feature, so that units do not matter and no
+bandwidth is negative. A feature that does not vary has w = 0 and no parameter.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ import numpy as np
 from regard.core.arrays import Array
 
 METRICS = ("scalar", "feature", "full")
-# From here on (bandwidths of a thousand spreads) a feature is as good as ignored.
-WIDEST = 1e-3
-# Entries of N in W = diag(w)(I + N): how much of another feature may be mixed into one.
-MOST_TURN = 10.0
+# Smallest w·scale: with a bandwidth of a thousand standard deviations a feature has no influence.
+MIN_SCALED_W = 1e-3
+# Bound of the entries of N in W = diag(w)(I + N), the part of other features in each direction.
+MAX_ROTATION = 10.0
 
 
 @dataclass(frozen=True, eq=False)
-class Shape:
-    """How a vector of parameters becomes w, and a gradient by w a gradient by parameters."""
+class Parametrization:
+    """Maps a vector of parameters to w, and a gradient by w to one by the parameters."""
 
     metric: str
-    spread: Array  # (d,)  typical size of a feature; 0 where it does not vary
+    scale: Array  # (d,)  standard deviation of each feature; 0 if it does not vary
     active: Array  # (d,) boolean: features that have parameters
 
     @classmethod
-    def of(cls, metric: str, spread: Array) -> Shape:
+    def of(cls, metric: str, scale: Array) -> Parametrization:
         if metric not in METRICS:
             raise ValueError(f"metric must be one of {', '.join(map(repr, METRICS))}, got {metric!r}")
-        return cls(metric, spread, spread > 0.0)
+        return cls(metric, scale, scale > 0.0)
 
-    def without(self, features: Array) -> Shape:
-        """The same with some features ignored for good."""
+    def without(self, features: Array) -> Parametrization:
+        """The same with some features ignored."""
         return replace(self, active=self.active & ~features)
 
     @property
@@ -51,34 +51,34 @@ class Shape:
         """w in the units of X: (), (d,) or (d, r)."""
         if self.metric == "scalar":
             return np.asarray(np.exp(parameters[0]) / self._common if self.size else 0.0)
-        inverse = np.where(self.active, 1.0 / np.where(self.active, self.spread, 1.0), 0.0)
+        inverse = np.where(self.active, 1.0 / np.where(self.active, self.scale, 1.0), 0.0)
         if self.metric == "feature":
             scale = np.zeros(len(inverse))
             scale[self.active] = np.exp(parameters)
             return np.asarray(scale * inverse)
         full = np.zeros((len(inverse), self.count))
-        full[self.active] = np.exp(parameters[: self.count])[:, None] * self._turn(parameters)
+        full[self.active] = np.exp(parameters[: self.count])[:, None] * self._rotation(parameters)
         return np.asarray(full * inverse[:, None])
 
-    def _turn(self, parameters: Array) -> Array:
+    def _rotation(self, parameters: Array) -> Array:
         """I + N of a full matrix W = diag(w)(I + N), where N has no diagonal."""
-        turn = np.eye(self.count)
-        turn[~np.eye(self.count, dtype=bool)] = parameters[self.count :]
-        return turn
+        rotation = np.eye(self.count)
+        rotation[~np.eye(self.count, dtype=bool)] = parameters[self.count :]
+        return rotation
 
-    def pull(self, parameters: Array, grad: Array) -> Array:
+    def gradient(self, parameters: Array, grad: Array) -> Array:
         """Gradient by the parameters, from the gradient by w."""
         if self.metric == "scalar":
             return np.atleast_1d(grad * self.w(parameters))[: self.size]
         if self.metric == "feature":
             return np.asarray((grad * self.w(parameters))[self.active])
         scales = (grad * self.w(parameters)).sum(axis=1)[self.active]
-        spread = np.where(self.spread > 0.0, self.spread, 1.0)
-        turns = (grad / spread[:, None])[self.active] * np.exp(parameters[: self.count])[:, None]
-        return np.concatenate([scales, turns[~np.eye(self.count, dtype=bool)]])
+        scale = np.where(self.scale > 0.0, self.scale, 1.0)
+        rotations = (grad / scale[:, None])[self.active] * np.exp(parameters[: self.count])[:, None]
+        return np.concatenate([scales, rotations[~np.eye(self.count, dtype=bool)]])
 
-    def start(self, level: float) -> Array:
-        """Parameters with the same w·spread = ``level`` in every feature."""
+    def uniform(self, level: float) -> Array:
+        """Parameters with the same w·scale = ``level`` in every feature."""
         scales = np.full(min(self.size, self.count), np.log(level))
         return np.concatenate([scales, np.zeros(self.size - len(scales))])
 
@@ -87,30 +87,30 @@ class Shape:
         if self.metric == "scalar":
             return np.log(np.atleast_1d(w * self._common))[: self.size]
         if w.ndim == 2:
-            rows = (w * self.spread[:, None])[self.active]
+            rows = (w * self.scale[:, None])[self.active]
             scale = np.diagonal(rows)
             return np.concatenate([np.log(scale), (rows / scale[:, None])[~np.eye(len(scale), dtype=bool)]])
-        return np.asarray(np.log((w * self.spread)[self.active]))
+        return np.asarray(np.log((w * self.scale)[self.active]))
 
-    def turned(self, parameters: Array) -> tuple[Shape, Array]:
-        """One w per feature as the start of a full matrix."""
+    def as_full(self, parameters: Array) -> tuple[Parametrization, Array]:
+        """Parameters of one w per feature as those of a full matrix, to start from."""
         full = replace(self, metric="full")
         return full, np.concatenate([parameters, np.zeros(full.size - len(parameters))])
 
-    def bounds(self, sharpest: float) -> list[tuple[float, float]]:
-        """Lowest and highest parameters."""
-        scales = [(float(np.log(WIDEST)), float(np.log(sharpest)))] * min(self.size, self.count)
-        return scales + [(-MOST_TURN, MOST_TURN)] * (self.size - len(scales))
+    def bounds(self, max_scaled_w: float) -> list[tuple[float, float]]:
+        """Lower and upper bound of every parameter."""
+        scales = [(float(np.log(MIN_SCALED_W)), float(np.log(max_scaled_w)))] * min(self.size, self.count)
+        return scales + [(-MAX_ROTATION, MAX_ROTATION)] * (self.size - len(scales))
 
     @property
     def _common(self) -> float:
-        """One spread for all features, which share a unit where one w serves them all."""
-        largest = float(self.spread.max())
-        return largest * float(np.sqrt(np.mean((self.spread[self.active] / largest) ** 2)))
+        """One scale for all features: the root mean square of theirs."""
+        largest = float(self.scale.max())
+        return largest * float(np.sqrt(np.mean((self.scale[self.active] / largest) ** 2)))
 
 
-def spreads(X: Array, counts: Array) -> Array:
-    """Standard deviation of every feature (d,), 0 where it does not vary; safe for huge and tiny numbers."""
+def feature_scales(X: Array, counts: Array) -> Array:
+    """Standard deviation of every feature (d,), 0 if it does not vary, without overflow or underflow."""
     low, span = X.min(axis=0), np.ptp(X, axis=0)
     varies = span > 0.0
     unit = (X - low) / np.where(varies, span, 1.0)

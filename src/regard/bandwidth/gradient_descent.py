@@ -1,4 +1,4 @@
-"""The notes' recipe: plain gradient descent on the summed squared error, every row answered by all others."""
+"""The notes' recipe: plain gradient descent on the sum of squared leave-one-out errors."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def follow_the_notes(
 ) -> Search:
     """Five steps w ← w − rate·∂/∂w Σᵢ (yᵢ − f₋ᵢ(xᵢ))² from ``start``, a scalar w or (d,); the result is |w|.
 
-    ``path`` holds the summed squared error before each step. There is no line search: on other data than the notes'
-    the steps may be far too long, and then the result is bad, but never negative or infinite.
+    ``path`` holds the sum of squared errors before each step. There is no line search: on other data than the notes'
+    the steps may be much too long and the result bad, but it is never negative or infinite.
 
     *Cost*: epochs + 1 evaluations, each O(n²·d).
     """
@@ -49,7 +49,7 @@ def follow_the_notes(
         evaluations=epochs + 1,
         path=np.array(path),
         places=np.array(places),
-        smoothed_out=np.zeros(len(objective.spread), bool),
+        smoothed_out=np.zeros(len(objective.feature_scale), bool),
         edge=False,
         flat=False,
         minima=(objective.in_units_of_y(final.value),),
