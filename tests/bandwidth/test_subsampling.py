@@ -9,6 +9,7 @@ import regard
 from regard import LocalLinearRegressor, NadarayaWatsonClassifier, NadarayaWatsonRegressor
 from regard.bandwidth import Objective, learn
 from regard.bandwidth.subsampling import averaged_searches, learn_from_subsamples
+from support.engines import sparse
 
 pytestmark = pytest.mark.usefixtures("light_search")
 
@@ -64,8 +65,7 @@ def quick(monkeypatch):
         monkeypatch.setattr(f"regard.bandwidth.subsampling.{name}", value)
 
 
-@pytest.mark.parametrize("kernel", ["gaussian", "epanechnikov", "laplace", "boxcar"])
-@pytest.mark.parametrize("metric", ["scalar", "feature"])
+@sparse("kernel", ["gaussian", "epanechnikov", "laplace", "boxcar"], ["gaussian"], ("metric", ["scalar", "feature"]))
 def test_all_rows_are_looked_at_where_that_is_quick(quick, kernel, metric):
     X, y = data(1500, 2 if kernel == "gaussian" else 1)
     objective = Objective.of(X, y, kernel=kernel)

@@ -35,6 +35,7 @@ from regard.estimators import (
     NearestKeyRegressor,
 )
 from regard.model import smoother
+from support.engines import sparse
 
 ESTIMATORS = [
     AveragePoolingRegressor(),
@@ -126,9 +127,10 @@ def select(frame, columns):
     return frame[columns] if isinstance(frame, pd.DataFrame) else frame.select(columns)
 
 
-@every_estimator
-@pytest.mark.parametrize("library", FRAMES)
-def test_dataframes(estimator, library):
+# What a frame is made into does not depend on the estimator: each library with one of them, and each with a library.
+@sparse("place", range(8), [2], ("library", FRAMES))
+def test_dataframes(place, library):
+    estimator = ESTIMATORS[place]
     frame, y = FRAMES[library](), target(estimator)
     plain, named = clone(estimator).fit(X, y), clone(estimator).fit(frame, y)
     assert named.feature_names_in_.tolist() == ["a", "b", "c"]

@@ -15,6 +15,7 @@ from regard import (
 )
 from regard.bandwidth import plugin
 from regard.bandwidth.losses import SquaredError
+from support.engines import sparse
 
 RNG = np.random.default_rng(15)
 X = RNG.uniform(-2.0, 2.0, (150, 2))
@@ -43,8 +44,7 @@ def both(model, y):
 
 
 @pytest.mark.usefixtures("brief_learning")
-@pytest.mark.parametrize("size", NOISE)
-@pytest.mark.parametrize("name", MODELS)
+@sparse("name", MODELS, ["means", "lines"], ("size", NOISE))
 def test_scores_and_residuals_do_not_move(name, size):
     here, there = both(MODELS[name], CURVE + NOISE[size])
     close = {"atol": 4.0 * APART, "rtol": 0.0}
