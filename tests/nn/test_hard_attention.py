@@ -328,7 +328,10 @@ def test_half_precision_and_other_batches(estimator):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"estimator": "magic"}, "estimator must be one of reinforce, straight_through, gumbel, marginal, got 'magic'"),
+        (
+            {"estimator": "magic"},
+            "estimator must be one of 'reinforce', 'straight_through', 'gumbel', 'marginal', got 'magic'",
+        ),
         ({"temperature": 0.0}, "temperature must be above 0"),
         ({"samples": 0}, "samples must be a whole number"),
         ({"estimator": "marginal", "samples": 2}, "draws no samples"),

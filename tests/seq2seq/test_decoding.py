@@ -102,7 +102,7 @@ def test_every_step_looked_at_the_whole_sentence_and_no_further():
 
 def test_words():
     encoder, decoder = model(0)
-    with pytest.raises(ValueError, match="width must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="width must be a whole number of at least 1, got 0"):
         beam(decoder, encoder(*sentences(0)), ENDS, width=0)
 
 

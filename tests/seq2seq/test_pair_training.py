@@ -136,8 +136,8 @@ def test_bfloat16_changes_little_and_gradients_stay_float32() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 0}, "batch_size must be at least 1"),
-        ({"max_tokens": 0}, "max_tokens must be at least 1"),
+        ({"batch_size": 0}, "batch_size must be a whole number of at least 1"),
+        ({"max_tokens": 0}, "max_tokens must be a whole number of at least 1"),
         ({"label_smoothing": 1.0}, "label_smoothing must be at least 0 and below 1"),
         ({"scheduled_sampling": -0.1}, "scheduled_sampling must be"),
         ({"precision": "float16"}, "precision must be one of 'float32', 'bfloat16', got 'float16'"),

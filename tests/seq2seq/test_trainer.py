@@ -231,8 +231,8 @@ def test_there_must_be_something_to_resume(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"epochs": 0}, "epochs must be at least 1, got 0"),
-        ({"patience": 0}, "patience must be at least 1"),
+        ({"epochs": 0}, "epochs must be a whole number of at least 1, got 0"),
+        ({"patience": 0}, "patience must be a whole number of at least 1"),
         ({"learning_rate": 0.0}, "learning_rate must be positive"),
         ({"clip": math.inf}, "clip must be positive and finite"),
         ({"warmup": -1}, "warmup must be at least 0"),

@@ -139,8 +139,11 @@ def test_decoding_stops_at_eos_and_skips_padding() -> None:
     ("given", "words"),
     [
         ({"texts": "one string"}, "texts must be a sequence of strings, got a single string"),
-        ({"texts": ["a"], "unit": "letters"}, "unit must be one of words, characters, sentencepiece, got 'letters'"),
-        ({"texts": ["a"], "min_count": 0}, "min_count must be at least 1, got 0"),
+        (
+            {"texts": ["a"], "unit": "letters"},
+            "unit must be one of 'words', 'characters', 'sentencepiece', got 'letters'",
+        ),
+        ({"texts": ["a"], "min_count": 0}, "min_count must be a whole number of at least 1, got 0"),
         ({"texts": ["a"], "max_size": 4}, "max_size must be above 4, got 4"),
         ({"texts": [], "min_count": 1}, "texts contain no token with a count of at least min_count=1"),
         ({"texts": ["a b"], "min_count": 2}, "texts contain no token with a count of at least min_count=2"),

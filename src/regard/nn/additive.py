@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.core import scores
+from regard.nn.argument_checks import at_least_one
 from regard.nn.precision import widened
-from regard.nn.score_layers import ScoreLayer, at_least_one, fits
+from regard.nn.score_layers import ScoreLayer, fits
 
 
 def projected(layer: nn.Linear, rows: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ detached.
 
 from __future__ import annotations
 
-from inspect import Parameter, Signature
 from typing import Any
 
 import torch
@@ -83,7 +82,7 @@ class AdditiveAttention(RecordedAttention):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
-        given = _signature_of(args, kwargs).bind(*args, **kwargs).arguments
+        given = _named(args, kwargs)
         hidden = given["num_hiddens"]
         if "key_size" in given:
             self.W_k = nn.Linear(given["key_size"], hidden, bias=False)
@@ -137,20 +136,13 @@ class AdditiveAttentionReg(RecordedAttention):
         return additive(projected(self.W_q, queries), projected(self.W_k, keys), self.v)
 
 
-def _named(*names: str) -> Signature:
-    return Signature([Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names])
+_EDITIONS = (("key_size", "query_size", "num_hiddens", "dropout"), ("num_hiddens", "dropout"))
 
 
-_EDITIONS = (_named("key_size", "query_size", "num_hiddens", "dropout"), _named("num_hiddens", "dropout"))
-
-
-def _signature_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
-    """The signature that these arguments fit."""
-    for signature in _EDITIONS:
-        try:
-            signature.bind(*args, **kwargs)
-        except TypeError:
-            continue
-        return signature
-    editions = " or ".join(f"AdditiveAttention{signature}" for signature in _EDITIONS)
+def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments by name, in the signature of the edition that they fit."""
+    for names in _EDITIONS:
+        if len(args) + len(kwargs) == len(names) and {*names[: len(args)], *kwargs} == {*names}:
+            return {**dict(zip(names, args, strict=False)), **kwargs}
+    editions = " or ".join(f"AdditiveAttention({', '.join(names)})" for names in _EDITIONS)
     raise TypeError(f"expected {editions}, got {len(args)} positional arguments and {sorted(kwargs)}")

@@ -8,12 +8,12 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from regard.nn.argument_checks import at_least_one, one_of
 from regard.nn.attention_pooling import ScoreFunction
 from regard.nn.layer_inputs import prepared, score_shape
 from regard.nn.masks import masked_scores
 from regard.nn.precision import full_precision, widened
 from regard.nn.reinforce_baselines import LeaveOneOut
-from regard.nn.score_layers import at_least_one
 from regard.tensors.tensor_inputs import Lengths
 
 Estimator = Literal["reinforce", "straight_through", "gumbel", "marginal"]
@@ -154,8 +154,7 @@ class HardAttention(nn.Module):
         entropy_weight: float = 0.0,
     ) -> None:
         super().__init__()
-        if estimator not in get_args(Estimator):
-            raise ValueError(f"estimator must be one of {', '.join(get_args(Estimator))}, got {estimator!r}")
+        one_of(get_args(Estimator), estimator=estimator)
         if not temperature > 0.0:
             raise ValueError(f"temperature must be above 0, got {temperature!r}")
         at_least_one(samples=samples)

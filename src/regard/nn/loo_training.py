@@ -101,7 +101,9 @@ def learn(
     tile = max(1, min(settings.batch_size, MAX_NUMBERS_PER_TILE[torch.device(settings.device).type] // per_query))
     # In small minibatches, waking another thread takes longer than the work.
     threads = 1 if settings.batch_size * per_query <= MAX_NUMBERS_FOR_ONE_THREAD else torch.get_num_threads()
-    with _seeded(settings.seed, torch.device(settings.device)), torch_threads(threads):
+    gpu = [torch.device(settings.device)] if settings.device.startswith("cuda") else []
+    with torch.random.fork_rng(devices=gpu), torch_threads(threads):
+        torch.manual_seed(settings.seed)
         modules = network(settings.score, settings.embed, rows.inputs, settings.hidden_size, settings.embed_size)
         fast = [p for name, p in modules.named_parameters() if name == "score.log_w"]
         others = [p for name, p in modules.named_parameters() if name != "score.log_w" and p.requires_grad]
@@ -116,7 +118,9 @@ def learn(
             for epoch in range(settings.max_iter):
                 total = 0.0
                 modules.train()
-                for batch in _batches(n, passes, settings):
+                # Every pass visits all rows in a new random order.
+                orders = (torch.randperm(n).to(settings.device) for _ in range(passes))
+                for batch in (batch for order in orders for batch in torch.split(order, settings.batch_size)):
                     rate = settings.learning_rate * 0.5 * (1.0 + cos(pi * step / steps))
                     for group in optimizer.param_groups:
                         group["lr"] = rate * group["scale"]
@@ -145,12 +149,6 @@ def learn(
             f"the loss did not stay finite in the first epoch; lower learning_rate={settings.learning_rate}"
         )
     return FittedNetwork(best_parameters, losses, validations, best, interrupted)
-
-
-def _batches(n: int, passes: int, settings: LearningSettings) -> Iterator[Tensor]:
-    """Row indices of the minibatches of an epoch; every pass visits all rows in a new random order."""
-    for _ in range(passes):
-        yield from torch.split(torch.randperm(n).to(settings.device), settings.batch_size)
 
 
 def _step(
@@ -193,14 +191,6 @@ def _pooled(modules: nn.ModuleDict, rows: LabelledRows, embedded: Tensor, querie
         keys, values = embedded[rows.key], values[rows.key]
     output: Tensor = AttentionPooling(modules["score"])(queries, keys, values, attn_mask=rows.mask(label))
     return output
-
-
-@contextmanager
-def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Random numbers from a seed; the caller's random state is restored afterwards."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        yield
 
 
 @contextmanager

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from regard.nn.argument_checks import at_least_one
 from regard.nn.attention_pooling import Attended, AttentionPooling
 from regard.nn.layer_inputs import cleaned, score_shape, with_nan
 from regard.nn.masks import allowed, combined, joined
-from regard.nn.score_layers import at_least_one
 from regard.tensors.tensor_inputs import Lengths
 
 
-def multi_head(
-    pooling: AttentionPooling,
-    heads: int,
-    query_size: int,
-    key_size: int | None = None,
-    value_size: int | None = None,
-    hidden_size: int | None = None,
-) -> MultiHead:
+class MultiHead(nn.Module):
     """Multi-head attention: W_o [pooling(W_q q, W_k k, W_v v) for each head, concatenated].
 
     Parameters
@@ -28,10 +21,9 @@ def multi_head(
     query_size : features of a query; key_size, value_size : of a key and of a value, by default query_size.
     hidden_size : features of all heads together and of the output, a multiple of heads; by default query_size.
 
-    Returns
-    -------
-    A module called like ``AttentionPooling``, on (B, Q, query_size), (B, K, key_size) and (B, K, value_size). Weights
-    are (B, heads, Q, K), and ``attn_mask`` may have that shape too, a mask for each head.
+    The module is called like ``AttentionPooling``, on (B, Q, query_size), (B, K, key_size) and (B, K, value_size).
+    Weights are (B, heads, Q, K), and ``attn_mask`` may have that shape too, a mask for each head. ``W_q``, ``W_k``,
+    ``W_v`` and ``W_o`` have no bias. ``multi_head`` is another name of this class.
 
     *Empty rows*: zeros. *Cost*: that of the pooling for each head, and the four projections.
 
@@ -41,20 +33,20 @@ def multi_head(
     >>> attention(torch.ones(1, 3, 6), torch.ones(1, 4, 6), torch.ones(1, 4, 6)).shape
     torch.Size([1, 3, 6])
     """
-    return MultiHead(
-        pooling, heads, query_size, key_size or query_size, value_size or query_size, hidden_size or query_size
-    )
-
-
-class MultiHead(nn.Module):
-    """The module that ``multi_head`` returns. Parameters ``W_q``, ``W_k``, ``W_v``, ``W_o``, without bias."""
 
     def __init__(
-        self, pooling: AttentionPooling, heads: int, query_size: int, key_size: int, value_size: int, hidden_size: int
+        self,
+        pooling: AttentionPooling,
+        heads: int,
+        query_size: int,
+        key_size: int | None = None,
+        value_size: int | None = None,
+        hidden_size: int | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(pooling, AttentionPooling):
             raise TypeError(f"pooling must be an AttentionPooling, got {type(pooling).__name__}")
+        key_size, value_size, hidden_size = (size or query_size for size in (key_size, value_size, hidden_size))
         at_least_one(
             heads=heads, query_size=query_size, key_size=key_size, value_size=value_size, hidden_size=hidden_size
         )
@@ -113,3 +105,6 @@ class MultiHead(nn.Module):
 
     def extra_repr(self) -> str:
         return f"heads={self.heads}"
+
+
+multi_head = MultiHead

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.core import scores
+from regard.nn.argument_checks import at_least_one
 from regard.nn.precision import widened
 from regard.tensors.decaying_scores import decaying_scores
 
@@ -177,10 +178,3 @@ def fits(queries: Tensor, keys: Tensor, query_size: int, key_size: int) -> None:
             f"the score has query_size={query_size} and key_size={key_size}, "
             f"but queries have {queries.shape[-1]} features and keys {keys.shape[-1]}"
         )
-
-
-def at_least_one(**sizes: int) -> None:
-    """Raise ValueError unless every size is a whole number of at least 1."""
-    for name, size in sizes.items():
-        if not isinstance(size, int) or size < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, got {size!r}")

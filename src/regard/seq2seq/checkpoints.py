@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,26 +23,24 @@ _KIND = FileKind(
 )
 
 
-class Checkpoint(NamedTuple):
-    """Everything that the rest of a training depends on."""
-
-    settings: dict[str, Any]  # the training was started with, as plain data
-    standing: dict[str, Any]  # counters and losses so far, as plain data
-    tensors: dict[str, dict[str, Tensor]]  # groups: model, best weights, optimiser, random state
+Tensors = dict[str, dict[str, Tensor]]  # groups: model, best weights, optimiser, random state
 
 
-def save(path: PathLike, checkpoint: Checkpoint) -> None:
-    """Write the checkpoint atomically, replacing an existing one."""
-    arrays: dict[str, Array] = {}
-    for group, tensors in checkpoint.tensors.items():
-        for name, tensor in tensors.items():
-            arrays[f"{group}/{name}.npy"] = np.ascontiguousarray(tensor.detach().cpu().numpy())
-    description = {"settings": checkpoint.settings, "standing": checkpoint.standing}
-    write_sealed(path, _KIND, description, arrays, force=True)
+def save(path: PathLike, settings: Mapping[str, Any], standing: Mapping[str, Any], tensors: Tensors) -> None:
+    """Write a checkpoint atomically, replacing an existing one.
+
+    ``settings`` the training was started with and ``standing``, its counters and losses so far, are plain data.
+    """
+    arrays: dict[str, Array] = {
+        f"{group}/{name}.npy": np.ascontiguousarray(tensor.detach().cpu().numpy())
+        for group, members in tensors.items()
+        for name, tensor in members.items()
+    }
+    write_sealed(path, _KIND, {"settings": dict(settings), "standing": dict(standing)}, arrays, force=True)
 
 
-def load(path: PathLike, settings: Mapping[str, Any]) -> Checkpoint:
-    """The checkpoint of a training with these settings. Raises CheckpointError if its settings differ."""
+def load(path: PathLike, settings: Mapping[str, Any]) -> tuple[dict[str, Any], Tensors]:
+    """Counters and tensors of a training with these settings. Raises CheckpointError if its settings differ."""
     description, arrays, _ = read_sealed(path, _KIND)
     saved = description["settings"]
     for name in dict.fromkeys((*settings, *saved)):
@@ -51,8 +49,8 @@ def load(path: PathLike, settings: Mapping[str, Any]) -> Checkpoint:
                 f"{path}: was written by a training with {name} = {saved.get(name)!r}, but {name} is now "
                 f"{settings.get(name)!r}; resume with the same settings, or start a new training"
             )
-    tensors: dict[str, dict[str, Tensor]] = {}
+    tensors: Tensors = {}
     for name, array in arrays.items():
         group, _, rest = name.removesuffix(".npy").partition("/")
         tensors.setdefault(group, {})[rest] = torch.from_numpy(array)
-    return Checkpoint(saved, description["standing"], tensors)
+    return description["standing"], tensors

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.nn import AdditiveScore
+from regard.nn.argument_checks import one_of
 from regard.nn.hard_attention import with_gumbel_noise
 from regard.nn.precision import full_precision, widened
 from regard.seq2seq.encoder import Encoded
@@ -109,9 +110,8 @@ class AttentionDecoder(nn.Module):
         tied: bool = False,
     ) -> None:
         super().__init__()
-        for name, given, known in (("order", order, ORDERS), ("attention", attention, ATTENTIONS)):
-            if given not in known:
-                raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {given!r}")
+        one_of(ORDERS, order=order)
+        one_of(ATTENTIONS, attention=attention)
         if (score is None) != (attention == "none"):
             raise ValueError(f"score must be None with attention='none' and only then; attention is {attention!r}")
         self.score, self.order, self.attention = score, order, attention

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from regard.nn.argument_checks import at_least_one
 from regard.seq2seq.decoder import AttentionDecoder
 from regard.seq2seq.encoder import Encoded
 
@@ -77,8 +78,7 @@ def beam(
 
     *Cost*: ``width`` + 1 times that of ``greedy``.
     """
-    if width < 1:
-        raise ValueError(f"width must be at least 1, got {width}")
+    at_least_one(width=width)
     found = [[hypothesis] for hypothesis in greedy(decoder, encoded, ends, normalise=normalise)]
     if width == 1:
         return found
@@ -163,13 +163,11 @@ class _WeightHistory:
 
     def __init__(self) -> None:
         self.steps: list[Tensor] = []
-        self.count = 0
 
     def add(self, weights: Tensor) -> int:
         """Store the weights (rows, S) of a step; returns the index of the first row."""
         self.steps.append(weights)
-        self.count += len(weights)
-        return self.count - len(weights)
+        return sum(map(len, self.steps[:-1]))
 
     def finished(
         self, paths: list[tuple[_Prefix, int]], encoded: Encoded, ends: Ends, normalise: float

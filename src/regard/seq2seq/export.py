@@ -122,7 +122,7 @@ def encode(encoder: Encoder, source: Tensor, lengths: Tensor) -> Encoded:
 def encode_layer(
     inputs: Tensor, inside: Tensor, parameters: Sequence[Tensor], lstm: bool, backward: bool
 ) -> tuple[Tensor, Tensor]:
-    """States (B, S, h) and last states (B, h) of one layer in one direction; the state stands still outside."""
+    """States (B, S, h) and last states (B, h) of one layer in one direction; padding leaves the state unchanged."""
     W_i, W_h, b_i, b_h = parameters
     gates, steps = F.linear(inputs, W_i, b_i), inputs.shape[1]
 
@@ -130,11 +130,11 @@ def encode_layer(
         return (t < steps).all()
 
     def step(t: Tensor, hidden: Tensor, cell: Tensor, states: Tensor) -> tuple[Tensor, ...]:
-        place = steps - 1 - t if backward else t
-        given, own = gates.index_select(1, place)[:, 0], F.linear(hidden, W_h, b_h)
+        position = steps - 1 - t if backward else t
+        given, own = gates.index_select(1, position)[:, 0], F.linear(hidden, W_h, b_h)
         after, cell_after = lstm_cell(given + own, cell) if lstm else (gru_cell(given, own, hidden), cell)
-        here = inside.index_select(1, place)  # (B, 1)
-        states = states.index_copy(1, place, (after * here).unsqueeze(1))
+        here = inside.index_select(1, position)  # (B, 1)
+        states = states.index_copy(1, position, (after * here).unsqueeze(1))
         return t + 1, torch.where(here, after, hidden), torch.where(here, cell_after, cell), states
 
     zeros = gates.new_zeros(inputs.shape[0], W_h.shape[1])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from regard.nn import AdditiveScore, BilinearScore, DotProductScore, GaussianScore
-from regard.nn.score_layers import at_least_one
+from regard.nn.argument_checks import at_least_one, one_of
 from regard.seq2seq.decoder import ATTENTIONS, ORDERS, AttentionDecoder, DecoderScore
 from regard.seq2seq.encoder import Encoder
 from regard.seq2seq.recurrence import CELLS
@@ -82,9 +82,7 @@ class Architecture:
     def __post_init__(self) -> None:
         at_least_one(embed_size=self.embed_size, hidden_size=self.hidden_size, layers=self.layers)
         for name, known in (("cell", CELLS), ("score", SCORES), ("order", ORDERS), ("attention", ATTENTIONS)):
-            given = getattr(self, name)
-            if not isinstance(given, str) or given not in known:
-                raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {given!r}")
+            one_of(known, **{name: getattr(self, name)})
         for name in ("bidirectional", "coverage", "tied"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from regard.data.files import PathLike
 from regard.data.text_pairs import Pairs
+from regard.nn.argument_checks import at_least_one, one_of
 from regard.seq2seq.model import Architecture, Seq2Seq
 from regard.seq2seq.token_batches import Sentences, TokenBatch, bucketed, collate, in_order
 from regard.seq2seq.trainer import Trainer, Training, TrainingOutcome, TrainingProgress
@@ -54,14 +55,11 @@ class Lesson:
     precision: str = "float32"
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "max_tokens"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        at_least_one(batch_size=self.batch_size, max_tokens=self.max_tokens)
+        one_of(PRECISIONS, precision=self.precision)
         for name in ("label_smoothing", "scheduled_sampling"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ValueError(f"{name} must be at least 0 and below 1, got {getattr(self, name)}")
-        if self.precision not in PRECISIONS:
-            raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, got {self.precision!r}")
 
 
 class PairsTask:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from regard.nn.argument_checks import one_of
 from regard.nn.precision import full_precision
 
 CELLS: dict[str, type[nn.GRU | nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
@@ -32,8 +33,7 @@ def network(
     cell: str, input_size: int, hidden_size: int, layers: int, dropout: float, *, bidirectional: bool = False
 ) -> nn.GRU | nn.LSTM:
     """A recurrent network of one of ``CELLS``, batch first, with dropout between layers."""
-    if cell not in CELLS:
-        raise ValueError(f"cell must be one of {', '.join(map(repr, CELLS))}, got {cell!r}")
+    one_of(CELLS, cell=cell)
     between = dropout if layers > 1 else 0.0
     return CELLS[cell](input_size, hidden_size, layers, batch_first=True, dropout=between, bidirectional=bidirectional)
 
@@ -179,7 +179,7 @@ def run_gru(network: nn.GRU, given: Tensor, mask: Tensor) -> tuple[Tensor, Tenso
     size, directions = network.hidden_size, 2 if network.bidirectional else 1
     # An update gate of one leaves the state unchanged at padding.
     still = F.pad(-mask.T.unsqueeze(2).expand(-1, -1, size), (size, size))  # (S, B, 3h)
-    there = (mask.T == 0.0).unsqueeze(2)
+    inside = (mask.T == 0.0).unsqueeze(2)
     states: list[Tensor] = []
     last: list[Tensor] = []
     given = given.transpose(0, 1)
@@ -195,5 +195,5 @@ def run_gru(network: nn.GRU, given: Tensor, mask: Tensor) -> tuple[Tensor, Tenso
             turned = gates.flip(0) if direction else gates
             found = GRUFunction.apply(turned, hidden, W_h, b_h)  # type: ignore[no-untyped-call]
         last.append(found[-1])
-        states.append((found.flip(0) if direction else found) * there)
+        states.append((found.flip(0) if direction else found) * inside)
     return torch.cat(states, -1).transpose(0, 1), torch.stack(last)

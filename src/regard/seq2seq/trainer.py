@@ -22,7 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.files import PathLike
-from regard.seq2seq.checkpoints import Checkpoint, load, save
+from regard.nn.argument_checks import at_least_one, one_of
+from regard.seq2seq.checkpoints import load, save
 
 SCHEDULES = ("cosine", "plateau")
 # Final learning rate of the cosine schedule, relative to the largest.
@@ -75,9 +76,8 @@ class Training:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "patience"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        at_least_one(epochs=self.epochs, patience=self.patience)
+        one_of(SCHEDULES, schedule=self.schedule)
         for name in ("learning_rate", "clip"):
             if not 0.0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
@@ -85,8 +85,6 @@ class Training:
             raise ValueError(f"warmup must be at least 0, got {self.warmup}")
         if self.seconds is not None and not self.seconds > 0.0:
             raise ValueError(f"seconds must be positive, got {self.seconds}")
-        if self.schedule not in SCHEDULES:
-            raise ValueError(f"schedule must be one of {', '.join(map(repr, SCHEDULES))}, got {self.schedule!r}")
 
     def rate(self, step: int, progress: float, halvings: int) -> float:
         """The learning rate at a step (from 0), after this fraction of the training.
@@ -310,25 +308,25 @@ class Trainer:
         if torch.cuda.is_available():
             random["cuda"] = torch.cuda.get_rng_state()
         tensors = {"model": self.task.module.state_dict(), "best": self._best, "adam": moments, "random": random}
-        save(self._folder / CHECKPOINT, Checkpoint(self._settings, self.standing.plain(), tensors))
+        save(self._folder / CHECKPOINT, self._settings, self.standing.plain(), tensors)
         self._saved = monotonic()
 
     def _resume(self) -> None:
         if self._folder is None:
             raise ValueError("resume=True needs folder, the folder of the training to resume; got folder=None")
-        found = load(self._folder / CHECKPOINT, self._settings)
-        self.standing = TrainingState(**{**found.standing, "best": float(found.standing["best"])})
-        self.task.module.load_state_dict(found.tensors["model"])
+        standing, tensors = load(self._folder / CHECKPOINT, self._settings)
+        self.standing = TrainingState(**{**standing, "best": float(standing["best"])})
+        self.task.module.load_state_dict(tensors["model"])
         device = next(self.task.module.parameters()).device
-        self._best = {name: part.to(device) for name, part in found.tensors.get("best", {}).items()}
+        self._best = {name: part.to(device) for name, part in tensors.get("best", {}).items()}
         states: dict[int, dict[str, Tensor]] = {}
-        for name, value in found.tensors.get("adam", {}).items():
+        for name, value in tensors.get("adam", {}).items():
             number, _, what = name.partition(".")
             states.setdefault(int(number), {})[what] = value
         self._optimiser.load_state_dict({**self._optimiser.state_dict(), "state": states})
-        torch.set_rng_state(found.tensors["random"]["cpu"])
-        if torch.cuda.is_available() and "cuda" in found.tensors["random"]:
-            torch.cuda.set_rng_state(found.tensors["random"]["cuda"])
+        torch.set_rng_state(tensors["random"]["cpu"])
+        if torch.cuda.is_available() and "cuda" in tensors["random"]:
+            torch.cuda.set_rng_state(tensors["random"]["cuda"])
 
     def _open_metrics(self) -> None:
         """Remove the lines written after the checkpoint; they will be written again."""

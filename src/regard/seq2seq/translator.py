@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from regard.data.files import PathLike
 from regard.data.sealed import FileKind, read_sealed, write_sealed
+from regard.nn.argument_checks import at_least_one
 from regard.seq2seq.decoding import Ends, Hypothesis, beam, greedy
 from regard.seq2seq.model import Architecture, Seq2Seq
 from regard.seq2seq.token_batches import Sentences, collate
@@ -102,8 +103,7 @@ class Translator:
 
         A text of more than 1,000 tokens is truncated, with a warning.
         """
-        if beam < 1 or batch_size < 1:
-            raise ValueError(f"beam and batch_size must be at least 1, got {beam} and {batch_size}")
+        at_least_one(beam=beam, batch_size=batch_size)
         tokens = [self._encode(number, text) for number, text in enumerate(_texts(texts), 1)]
         found: list[Translation] = [NOTHING] * len(tokens)
         source_ids = Sentences([ids for _, ids in tokens])

@@ -22,6 +22,8 @@ from importlib import import_module
 from itertools import takewhile
 from typing import Any
 
+from regard.nn.argument_checks import at_least_one, one_of
+
 PAD, UNK, BOS, EOS = range(4)
 SPECIALS = ("<pad>", "<unk>", "<bos>", "<eos>")  # used for display only, never parsed
 UNITS = ("words", "characters", "sentencepiece")
@@ -57,7 +59,7 @@ class Vocabulary:
     model: bytes = b""  # serialised sentencepiece model
 
     def __post_init__(self) -> None:
-        _check_unit(self.unit)
+        one_of(UNITS, unit=self.unit)
         if (self.unit == "sentencepiece") != bool(self.model):
             raise ValueError(f"model must be given if and only if unit is 'sentencepiece', got unit {self.unit!r}")
         if len(self._ids) != len(self.tokens):
@@ -85,11 +87,10 @@ class Vocabulary:
             return fewer if there are too few texts.
         lower : lowercase all texts.
         """
-        _check_unit(unit)
+        one_of(UNITS, unit=unit)
+        at_least_one(min_count=min_count)
         if isinstance(texts, str):
             raise ValueError("texts must be a sequence of strings, got a single string")
-        if min_count < 1:
-            raise ValueError(f"min_count must be at least 1, got {min_count}")
         if max_size is not None and max_size <= len(SPECIALS):
             raise ValueError(f"max_size must be above {len(SPECIALS)}, got {max_size}")
         if unit == "sentencepiece":
@@ -233,11 +234,6 @@ def _spaced(tokens: Sequence[str]) -> str:
         quotes += token == '"'
         glue = token in _NO_SPACE_AFTER or (token == '"' and not closing) or (len(token) > 1 and token[-1] in "'’")
     return text
-
-
-def _check_unit(unit: str) -> None:
-    if unit not in UNITS:
-        raise ValueError(f"unit must be one of {', '.join(UNITS)}, got {unit!r}")
 
 
 def _check_text(text: str) -> None:
