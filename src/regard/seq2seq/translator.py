@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from regard.data.files import PathLike
 from regard.data.sealed import FileKind, read_sealed, write_sealed
 from regard.nn.argument_checks import at_least_one
-from regard.seq2seq.decoding import Ends, Hypothesis, beam, greedy
+from regard.seq2seq.decoding import Ends, Hypothesis, beam
 from regard.seq2seq.model import Architecture, Seq2Seq
 from regard.seq2seq.token_batches import Sentences, collate
 from regard.seq2seq.vocabulary import BOS, EOS, UNK, Vocabulary
@@ -114,6 +114,7 @@ class Translator:
 
     def align(self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64) -> list[Translation]:
         """Translations that equal the given targets, with the attention weights of predicting them."""
+        at_least_one(batch_size=batch_size)
         if len(_texts(sources)) != len(_texts(targets)):
             raise ValueError(f"sources and targets must have the same length, got {len(sources)} and {len(targets)}")
         read = [self._encode(number, text) for number, text in enumerate(sources, 1)]
@@ -178,10 +179,8 @@ class Translator:
         self.model.eval()
         with torch.no_grad():
             encoded = self.model.encoder(sources.padded(rows).to(self.device), torch.from_numpy(sources.lengths[rows]))
-        ends = Ends(BOS, EOS)
-        if width == 1:
-            return greedy(self.model.decoder, encoded, ends, normalise=normalise)
-        return [best[0] for best in beam(self.model.decoder, encoded, ends, width=width, normalise=normalise)]
+        found = beam(self.model.decoder, encoded, Ends(BOS, EOS), width=width, normalise=normalise)
+        return [hypotheses[0] for hypotheses in found]
 
     def _translation(self, hypothesis: Hypothesis, source_tokens: list[str], copy_unknown: bool) -> Translation:
         weights = hypothesis.weights.numpy()
