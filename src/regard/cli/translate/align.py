@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from regard.cli.console import spinner, write_json, write_output
-from regard.cli.translate.arguments import Data, Device, Model, Target, load_translator, read_data
+from regard.cli.translate.translate_arguments import Data, Device, Model, Target, load_translator, read_data
 
 
 class AlignmentFormat(StrEnum):

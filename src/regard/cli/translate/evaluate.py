@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from regard.cli.console import spinner, write_json, write_output
-from regard.cli.translate.arguments import Beam, Data, Device, Model, Target, load_translator, read_data
+from regard.cli.translate.translate_arguments import Beam, Data, Device, Model, Target, load_translator, read_data
 
 
 @dataclass(frozen=True)

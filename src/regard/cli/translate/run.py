@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from regard.cli.console import spinner, write_output
-from regard.cli.translate.arguments import Beam, Device, Model, load_translator
+from regard.cli.translate.translate_arguments import Beam, Device, Model, load_translator
 
 # Lines translated at once.
 LINES_PER_BLOCK = 256

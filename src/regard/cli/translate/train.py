@@ -13,7 +13,7 @@ import typer
 from regard.cli.command_io import file_size
 from regard.cli.console import say, spinner
 from regard.cli.progress_bars import Update, progress_bar, time_left
-from regard.cli.translate.arguments import Data, Device, Target, check_device, read_data
+from regard.cli.translate.translate_arguments import Data, Device, Target, check_device, read_data
 
 if TYPE_CHECKING:
     from regard.data import Pairs
