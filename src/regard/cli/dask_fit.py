@@ -110,7 +110,7 @@ def _features(fit: Fit, table: Any) -> tuple[str, ...]:
         if name not in numbers:
             say(f"left out {name!r} ({table[name].dtype}): with dask only columns of numbers can be features")
     if not numbers:
-        raise TableError(f"{fit.data}: has no column of numbers left to learn from besides the target {fit.target!r}")
+        raise TableError(f"{fit.data}: has no feature columns of numbers besides the target {fit.target!r}")
     return numbers
 
 

@@ -125,8 +125,8 @@ def _prepare_intervals(model: Any, coverage: float) -> None:
             model._residuals()
     from regard.model.quantiles import conformal_bound
 
-    shown, counts = model._residuals().known(model.sample_weight_)
-    if conformal_bound(abs(shown), counts, coverage)[0] == float("inf"):
+    residuals, counts = model._residuals().known(model.sample_weight_)
+    if conformal_bound(abs(residuals), counts, coverage)[0] == float("inf"):
         need = math.ceil(coverage / (1.0 - coverage) - 1e-9)
         say(f"--interval {coverage:g} needs at least {need:,} training rows; with fewer the intervals are infinite")
 

@@ -19,7 +19,7 @@ class SearchProgress:
 
     def __init__(self, update: Update) -> None:
         self._update = update
-        self._least = math.inf
+        self._smallest = math.inf
         self._count = 0
         self._began = monotonic()
 
@@ -36,8 +36,8 @@ class SearchProgress:
         if metadata and "criterion" in metadata:
             value = float(metadata["criterion"])
             self._count += 1
-            self._least = min(self._least, value)
-            status = f"error {value:.3g}, least {self._least:.3g}"
+            self._smallest = min(self._smallest, value)
+            status = f"error {value:.3g}, least {self._smallest:.3g}"
             done = metadata.get("done")
             if done:
                 # An upper bound: most searches end early.
