@@ -147,7 +147,9 @@ class Fit:
         if len(many) == len(names):
             raise TableError(f"{table.source}: every feature is text with more than {MAX_CATEGORIES} distinct values")
         for name in many:
-            say(f"left out {name!r}: {_categories(table, name):,} distinct texts, at most {MAX_CATEGORIES} are accepted")
+            say(
+                f"left out {name!r}: {_categories(table, name):,} distinct texts, at most {MAX_CATEGORIES} are accepted"
+            )
         return tuple(name for name in names if name not in many)
 
     def estimator(self, classes: bool, *, gaps: bool) -> Any:
