@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
+from regard.core.scores import LIMIT, at_limit, far_below, power_and_stretch
 from regard.scores import KERNELS, RADIAL, Additive, DotProduct, Gaussian, Laplace, Nearest, Radial
 from support import oracle
 from support.generators import dyadic
@@ -257,3 +258,89 @@ def test_nearest_needs_a_direction():
     with pytest.raises(ValueError, match="not all zero"):
         Nearest(0.0)
     assert issubclass(Nearest, Radial)
+
+
+# ---- scores that are very low
+
+
+@pytest.mark.parametrize("w", [0.0, 5e-324, 0.3, 1.0, 3.0, 1e300, 1.7e308])
+def test_w_is_a_power_of_two_and_a_stretch(w):
+    power, stretch = power_and_stretch(w)
+    assert power == 0.0 or np.frexp(power)[0] == 0.5
+    with mpmath.workdps(60):
+        square = mpmath.mpf(w) ** 2
+        assert abs(mpmath.mpf(power) ** 2 * mpmath.mpf(stretch) - square) <= EPS * square
+    # Differences are multiplied by the power alone: w = 0 must ignore those of any size.
+    assert (power == 0.0) == (w == 0.0)
+    assert 0.0 <= stretch < 4.0
+
+
+LARGEST = float(np.finfo(np.float64).max)
+
+
+@pytest.mark.parametrize(
+    ("laplace", "additive", "beyond", "short_of"),
+    [
+        (False, False, LIMIT, np.nextafter(LIMIT, 0.0)),
+        (False, True, -0.5 * LARGEST, -0.4 * LARGEST),
+        (True, False, LIMIT, np.nextafter(LIMIT, 0.0)),
+        (True, True, -np.sqrt(LARGEST), -0.9 * np.sqrt(LARGEST)),
+    ],
+)
+def test_the_limit_begins_where_squares_overflow(laplace, additive, beyond, short_of):
+    peak = np.array([beyond, short_of, 0.0, -np.inf])
+    assert at_limit(peak, LARGEST, laplace, additive).tolist() == [True, False, False, False]
+
+
+def test_in_single_precision_the_limit_begins_where_its_own_squares_overflow():
+    largest = float(np.finfo(np.float32).max)
+    assert at_limit(np.array([-0.5 * largest, -0.4 * largest]), largest, False, False).tolist() == [True, False]
+    root = np.sqrt(largest)
+    assert at_limit(np.array([-root, -0.9 * root]), largest, True, False).tolist() == [True, False]
+
+
+def test_a_score_is_far_below_where_its_rounding_exceeds_that_of_the_sum():
+    assert far_below(100, 2) == 106 / 8
+    peak = np.array([-13.0, -13.5, LIMIT, -np.inf])
+    assert Gaussian().is_far(peak, 100, 2).tolist() == [False, True, False, False]
+    assert Laplace().is_far(peak, 100, 2).tolist() == [False, True, False, False]
+    assert not RADIAL["tricube"]().is_far(peak, 100, 2).any()
+    assert not Nearest().is_far(peak, 100, 2).any()
+
+
+@pytest.mark.parametrize("score", [Gaussian, Laplace])
+@pytest.mark.parametrize("w", [0.7, np.array([0.7, 0.0, 2.5]), np.array([[0.7, -1.0], [0.2, 0.0], [1.1, 3.0]])])
+def test_rises_are_rounded_relative_to_themselves(score, w):
+    """Far away, differences of scores are exact to rounding where scores themselves have lost all their digits."""
+    made, far = score(w), QUERY + np.array([3e7, -1e8, 5e7])
+    exact = [[_exact_score(made, q, k) for k in KEY] for q in far]
+    height = made(far, KEY).max(axis=1)
+    with mpmath.workdps(60):
+        for row, q in enumerate(made.rises(far, KEY, height)):
+            for column, found in enumerate(q):
+                rise = exact[row][column] - mpmath.mpf(float(height[row]))
+                assert abs(found - rise) <= 8.0 * EPS * abs(rise) + 32.0 * EPS**2 * abs(exact[row][column])
+
+
+def _exact_score(score: Radial, q: np.ndarray, k: np.ndarray) -> mpmath.mpf:
+    """A Gaussian or Laplace score in 60 digits."""
+    w = score.w if score.w.ndim == 2 else np.diag(np.broadcast_to(score.w, q.size))
+    with mpmath.workdps(60):
+        delta = [mpmath.mpf(float(a)) - mpmath.mpf(float(b)) for a, b in zip(q, k, strict=True)]
+        z = [sum(mpmath.mpf(float(w[f, r])) * delta[f] for f in range(q.size)) for r in range(w.shape[1])]
+        u2 = sum(one**2 for one in z)
+        return -u2 / 2 if isinstance(score, Gaussian) else -mpmath.sqrt(u2)
+
+
+def test_rises_saturate_where_squares_overflow():
+    assert Gaussian().rises(np.array([[1e200]]), np.array([[0.0]]), np.array([-1e300])).tolist() == [[-1e300]]
+
+
+@pytest.mark.parametrize("w", [-3.0, 0.2, 2.0])
+def test_bounds_of_scores(w):
+    """No score of features within the bounds exceeds them in size."""
+    query, key = np.abs(QUERY).max(axis=0), np.abs(KEY).max(axis=0)
+    bound = DotProduct(w).bound(query, key)
+    assert np.abs(DotProduct(w)(QUERY, KEY)).max() <= bound
+    assert bound == max(1.0, abs(w)) * (query @ key)
+    assert Gaussian(w).bound(query, key) == 0.0
