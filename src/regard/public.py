@@ -1,4 +1,4 @@
-"""The public functions ``pool`` and ``explain_plan``, of arrays in memory, torch tensors and arrays of dask."""
+"""The public functions ``pool`` and ``explain_plan``, for arrays in memory, torch tensors and dask arrays."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ def pool(
     ----------
     query : (Q, d), key : (K, d), value : (K,) or (K, P)
         Real numbers; one axis means one feature. Never written to. Torch tensors may have batch axes in front, and
-        gradients reach them and the score's parameters (``regard.tensors.pool_tensors`` is what computes them).
+        have gradients, as have the score's parameters (``regard.tensors.pool_tensors`` computes them).
     score : a score of ``regard.scores``, such as ``Gaussian(w=1.0)``.
     mask : boolean (Q, K), True = may attend; or floats to add to the scores (−inf = may not).
     sample_weight : (K,), not negative; weight k is the same as k copies, 0 as deletion.
     exclude : (query_labels, key_labels), integers; a pair with equal labels may not attend. Row numbers on
         both sides give leave-one-out, group numbers leave whole groups out.
     engine : "auto", or the name of an engine, which then never falls back to another.
-    tol : share of its attention mass a query may lose; 0 is exact. Default 1e-9 (float64) or 1e-5 (float32).
+    tol : share of its attention mass that a query may lose; 0 is exact. Default 1e-9 (float64) or 1e-5 (float32).
 
     Returns
     -------
     Pooled(output, logsumexp), in the query's dtype.
 
-    *Empty rows*: where nobody may attend, output is 0 and logsumexp −inf. *Cost*: O(Q·K·d) time at most, far less
-    where an engine can avoid the pairs (``explain_plan`` tells); memory O(Q + K) and a tile, never (Q, K).
+    *Empty rows* (no key may be attended to): output 0 and logsumexp −inf. *Cost*: at most O(Q·K·d) time, far less if an
+    engine can skip pairs (see ``explain_plan``); memory O(Q + K) and a tile, never (Q, K).
 
     >>> from regard.scores import Gaussian
     >>> pool([0.0], [-1.0, 1.0], [2.0, 4.0], Gaussian()).output.tolist()
@@ -78,8 +78,8 @@ def explain_plan(
 ) -> Plan | ChunkedPlan:
     """How ``pool`` would compute this, and why; print it to read it. Takes pool's arguments.
 
-    Of tensors: the way that will be taken, and on a CPU, where engines compute them, the engines' own plan. Of dask
-    arrays: how many pairs of chunks are looked at, what moves between workers, and the time expected.
+    For tensors: the implementation that will be used, and on a CPU, where engines compute them, the engines' own plan.
+    For dask arrays: the number of pairs of chunks computed, what moves between workers, and the expected time.
 
     >>> from regard.scores import Gaussian
     >>> print(explain_plan([0.0], [-1.0, 1.0], [2.0, 4.0], Gaussian()))  # doctest: +ELLIPSIS
@@ -97,7 +97,7 @@ def explain_plan(
 
 
 def _tensors(engine: str) -> Any:
-    """``regard.tensors``, which comes with torch, for an engine that takes tensors."""
+    """``regard.tensors``, which needs torch, after a check that the engine takes tensors."""
     if engine not in ("auto", "fused"):
         raise ValueError(f"tensors are pooled by the fused programs: engine must be 'auto' or 'fused', got {engine!r}")
     from regard import tensors

@@ -263,8 +263,8 @@ BAD = [
     ({"mask": [[1, 0, 1]] * 3}, TypeError, "mask must be boolean"),
     ({"mask": np.ones((2, 3), bool)}, ValueError, "mask must broadcast to (queries, keys) = (3, 3), got shape (2, 3)"),
     ({"mask": np.ones((1, 3, 3), bool)}, ValueError, "mask must broadcast"),
-    ({"mask": np.full((3, 3), np.nan)}, ValueError, "mask may hold −inf but neither NaN nor +inf"),
-    ({"mask": np.full((3, 3), np.inf)}, ValueError, "mask may hold −inf but neither NaN nor +inf"),
+    ({"mask": np.full((3, 3), np.nan)}, ValueError, "mask may contain −inf, but neither NaN nor +inf"),
+    ({"mask": np.full((3, 3), np.inf)}, ValueError, "mask may contain −inf, but neither NaN nor +inf"),
     (
         {"sample_weight": np.ones(2)},
         ValueError,

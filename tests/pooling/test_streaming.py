@@ -250,7 +250,7 @@ def test_errors_name_the_batch(third, error, words):
 
 
 def test_other_errors():
-    with pytest.raises(ValueError, match="batches must hold at least one"):
+    with pytest.raises(ValueError, match="batches must yield at least one"):
         pool_batches([0.0], [], Gaussian())
     with pytest.raises(ValueError, match=r"batch 1: exclude has the queries' labels, but the keys have none"):
         pool_batches([0.0], [([0.0], [1.0])], Gaussian(), exclude=[1])

@@ -146,7 +146,7 @@ ERRORS = [
     ),
     (lambda: Gaussian(torch.tensor(torch.nan)), ValueError, "w must be finite"),
     (lambda: Gaussian(torch.ones(1, 1, 1)), ValueError, "w must have"),
-    (lambda: Nearest(torch.tensor(1.0)), TypeError, "Nearest takes numbers"),
+    (lambda: Nearest(torch.tensor(1.0)), TypeError, "w of Nearest must be a number"),
     (
         lambda: regard.pool(QUERY[0], KEY[0], VALUE[0], Gaussian(), engine="tiled"),
         ValueError,

@@ -1,6 +1,6 @@
-"""Arrays of numpy, tensors of torch and collections of dask, told apart without importing torch or dask.
+"""numpy arrays, torch tensors and dask collections, distinguished without importing torch or dask.
 
-What a GPU computed stays there while more is computed from it. Code for both says ``xp = namespace(array)``.
+Results of a GPU stay on it while more is computed from them; code for both writes ``xp = namespace(array)``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def is_chunked(value: Any) -> bool:
-    """Whether this is an array or a dataframe of dask."""
+    """Whether this is a dask array or dataframe."""
     return hasattr(value, "__dask_graph__") and hasattr(value, "to_delayed")
 
 
@@ -30,14 +30,14 @@ def namespace(array: Any) -> Any:
 
 
 def like(array: Any, other: Any) -> Any:
-    """The array as ``other`` is: of numpy, or a tensor of its dtype on its device."""
+    """The array in the form of ``other``: a numpy array, or a tensor of its dtype on its device."""
     if not is_tensor(other):
         return array
-    # A copy: torch warns of arrays that cannot be written to.
+    # A copy: torch warns about arrays that are read-only.
     given = array if is_tensor(array) else np.array(array)
     return namespace(other).as_tensor(given, dtype=other.dtype, device=other.device)
 
 
 def as_numpy(array: Any) -> Array:
-    """The array in this machine's memory."""
+    """The array as a numpy array."""
     return np.asarray(array.cpu().numpy() if is_tensor(array) else array)

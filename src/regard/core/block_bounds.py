@@ -69,8 +69,8 @@ def blocks_in_reach(
         return any_keys
     least, most = distance_bounds(query, blocks, score.w)
     slack = _slack(blocks)
-    sure = np.zeros(len(blocks.keys), bool) if excluded is None else blocks.keys > excluded
-    closest = most[:, sure].min(axis=1, initial=np.inf)
+    certain = np.zeros(len(blocks.keys), bool) if excluded is None else blocks.keys > excluded
+    closest = most[:, certain].min(axis=1, initial=np.inf)
     if known is not None:
         with np.errstate(over="ignore"):
             known = known * (1.0 + slack)
@@ -82,7 +82,11 @@ def blocks_in_reach(
         return np.asarray(any_keys & ((least <= 1.0 + 1e3 * slack) | (candidates & nearest)))
     name = score.kernel.name
     with np.errstate(divide="ignore"):
-        lowest = _log(name, most[:, sure]) + np.log(blocks.keys[sure] - float(excluded or 0)) + blocks.lightest[sure]
+        lowest = (
+            _log(name, most[:, certain])
+            + np.log(blocks.keys[certain] - float(excluded or 0))
+            + blocks.lightest[certain]
+        )
         highest = _log(name, least) + np.log(blocks.keys) + blocks.heaviest
     height = lowest.max(axis=1, initial=-np.inf)
     if known is not None:

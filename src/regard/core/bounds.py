@@ -57,7 +57,7 @@ def room(keys: int, dtype: np.dtype[Any]) -> float:
 def checked_range(name: str, array: Array) -> None:
     """Raise ValueError if differences of two entries could overflow."""
     if array.dtype.kind == "f" and array.itemsize >= 8 and (np.isfinite(array) & (np.abs(array) > LARGEST)).any():
-        raise ValueError(f"{name} has numbers beyond ±{LARGEST:g}; rescale it")
+        raise ValueError(f"{name} holds numbers beyond ±{LARGEST:g}; rescale it")
 
 
 def require_finite(name: str, array: Array, bounds: Bounds) -> None:

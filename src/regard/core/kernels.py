@@ -16,7 +16,7 @@ from regard.core.arrays import Array
 
 
 class Kernel(NamedTuple):
-    """Facts about one statistical kernel K(u), given through u² so that no root is taken in vain.
+    """Facts about one statistical kernel K(u), as functions of u², so that no root is taken unless needed.
 
     ``value`` is K, ``rate`` is dK/d(u²): both plain numpy, both correct on all of [0, ∞).
     ``roughness`` = ∫K² and ``variance`` = ∫u²K of the kernel normalised in one dimension.
@@ -85,7 +85,7 @@ def _gaussian_rate(u2: Array) -> Array:
 
 
 def _laplace_rate(u2: Array) -> Array:
-    # The kink at u = 0 has no slope; a pair at distance 0 pulls nowhere.
+    # At u = 0 there is a kink: its derivative counts as 0.
     u = np.sqrt(u2)
     return _per_u(-0.5 * np.exp(-u), u, 0.0)
 

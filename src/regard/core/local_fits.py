@@ -196,8 +196,8 @@ def local_adjoint(fit: LocalFit, grad_output: Array, W: Array, ridge: float) -> 
     # Derivative of the output by the query's own ridge λ(1 + ‖z̄‖²), and of that by z̄.
     by_ridge = ridge * (beta * fit.pull).sum(axis=1)
     off = (fit.centre**2).sum(axis=1)
-    lean = 2.0 * by_ridge[:, None] * fit.centre
-    plain = xp.concatenate([(by_ridge * (1.0 - off))[:, None], lean @ W.T], 1)
+    by_centre = 2.0 * by_ridge[:, None] * fit.centre
+    plain = xp.concatenate([(by_ridge * (1.0 - off))[:, None], by_centre @ W.T], 1)
     adjoint = Adjoint(fit.left, grad_output, xp.concatenate([height, slope], 1), plain)
-    w = as_numpy(fit.mean.T @ lean - short.T @ beta - rest.T @ fit.pull)
-    return LocalAdjoint(adjoint, w, as_numpy(slope - lean @ W.T), float((by_ridge * (1.0 + off)).sum()))
+    w = as_numpy(fit.mean.T @ by_centre - short.T @ beta - rest.T @ fit.pull)
+    return LocalAdjoint(adjoint, w, as_numpy(slope - by_centre @ W.T), float((by_ridge * (1.0 + off)).sum()))

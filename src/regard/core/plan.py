@@ -9,12 +9,12 @@ from regard.core.scores import Score
 
 @dataclass(frozen=True)
 class Step:
-    """One engine run over the queries that earlier steps could not certify."""
+    """One engine, for the queries that earlier steps did not certify."""
 
     engine: str
     score: Score
     query_tile: int
     key_tile: int
     key_shard: int
-    threads: int  # 0: torch or a GPU decides, on tiles too
+    threads: int  # 0: torch or a GPU decides, also about tiles
     reason: str

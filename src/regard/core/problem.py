@@ -1,4 +1,4 @@
-"""The Problem: all that an engine is told, checked once, and the shapes of what it answers.
+"""The Problem: the whole input of an engine, validated once, and the shapes of its results.
 
 An engine averages *columns* (functions of the value: v, v², one-hot, …; the constant 1 is the mass and always
 there) and, at degree 1 or 2, their products with δ = key − query. Its moments lie flat in one axis:
@@ -23,13 +23,13 @@ from regard.core.labels import own_rows
 from regard.core.scores import Additive, Radial, Score
 from regard.core.state import Partial
 
-# Pairs up to which no engine takes longer than a millisecond, and it does not pay to know more about them.
-BRIEF = 1 << 20
+# Number of pairs up to which every engine takes less than a millisecond or so, and the range of the data is not needed.
+MAX_PAIRS_UNMEASURED = 1 << 20
 
 
 @dataclass(frozen=True)
 class Sketch:
-    """What the planner may look at: sizes and kinds, and how wide the data is, never the data."""
+    """What the planner decides by: sizes, kinds and the range of the data, never the data."""
 
     queries: int
     keys: int
@@ -42,13 +42,13 @@ class Sketch:
     weighted: bool = False
     excluding: bool = False
     tol: float = 0.0
-    # Widths of the cloud of queries and keys along the directions of w, in bandwidths; (): not known
+    # Range of queries and keys along the directions of w, in bandwidths; (): not known
     span: tuple[float, ...] = ()
-    # How labels exclude more than each query's own row; "" where they do not
+    # Why labels exclude more than each query's own row, in words; "" if they do not
     others: str = ""
-    lightest: float = 1.0  # the least sample weight beside the largest
-    batch: tuple[int, ...] = ()  # axes of tensors in front: so many problems of these sizes
-    device: str = ""  # where tensors lie
+    lightest: float = 1.0  # the smallest sample weight relative to the largest
+    batch: tuple[int, ...] = ()  # leading batch axes of tensors
+    device: str = ""  # device of tensors
 
     @property
     def pairs(self) -> int:
@@ -66,15 +66,15 @@ class Problem:
     degree: int = 0  # 0, 1 or 2: which products with δ are averaged too
     mask: Array | None = None  # (Q, K) boolean, True = may attend; or additive float
     sample_weight: Array | None = None  # (K,) float64 in (0, 1], relative to a power of two
-    log_weight: Array | None = None  # (K,) its logarithm, exact also where the weight itself would vanish
-    weight_shift: float = 0.0  # log of that power of two: what is missing in logsumexp
+    log_weight: Array | None = None  # (K,) its logarithm, precise also if the weight itself would underflow
+    weight_shift: float = 0.0  # log of that power of two, to be added to logsumexp
     exclude: tuple[Array, Array] | None = None  # integer labels (Q,), (K,); equal labels may not attend
     tol: float = 0.0
-    kept: Array | None = None  # (K,) numbers of the caller's keys that are left; None: all of them
-    rough: bool = False  # moments of degree 2 may be single precision all the way: enough to search by
+    used_keys: Array | None = None  # (K,) indices of the given keys that any query may attend to; None: all
+    rough: bool = False  # moments of degree 2 may be accumulated in single precision: enough for a search
 
     def sketch(self) -> Sketch:
-        worth = self.query.shape[0] * self.key.shape[0] > BRIEF
+        measured = self.query.shape[0] * self.key.shape[0] > MAX_PAIRS_UNMEASURED
         return Sketch(
             queries=self.query.shape[0],
             keys=self.key.shape[0],
@@ -87,14 +87,14 @@ class Problem:
             weighted=self.sample_weight is not None,
             excluding=self.exclude is not None,
             tol=self.tol,
-            span=self._span if worth else (),
+            span=self._span if measured else (),
             others=self._others,
             lightest=1.0 if self.sample_weight is None else float(self.sample_weight.min(initial=1.0)),
         )
 
     @cached_property
     def largest(self) -> float:
-        """No coordinate of a query or a key is larger, whatever its sign; NaN where one is."""
+        """Largest absolute coordinate of a query or a key; NaN if one is NaN."""
         ends = [float(end()) for part in (self.query, self.key) if part.size for end in (part.min, part.max)]
         return float("nan") if any(end != end for end in ends) else max(map(abs, ends), default=0.0)
 
@@ -135,7 +135,7 @@ class Problem:
 
 
 class Outcome(NamedTuple):
-    """What ``engine.moments`` returns: the state, and the queries it could not vouch for (None: it vouches for all)."""
+    """What ``engine.moments`` returns: the state, and the queries whose result is not certified (None: all are)."""
 
     partial: Partial
     uncertified: Array | None = None  # (Q,) boolean
@@ -161,7 +161,7 @@ class Adjoint(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Gradients through the scores; None where not wanted. For ``Additive``, w is (W_q, W_k, w_v)."""
+    """Gradients through the scores; None if not asked for. For ``Additive``, w is (W_q, W_k, w_v)."""
 
     w: Any = None
     query: Array | None = None  # (Q, d)
@@ -170,7 +170,7 @@ class Gradients(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """The flat moment axis, taken apart."""
+    """The parts of the flat moment axis."""
 
     value: Array  # (…, P)
     delta: Array | None  # (…, d)
@@ -189,7 +189,7 @@ def moment_count(columns: int, width: int, degree: int) -> int:
 
 
 def split_moments(moments: Array, columns: int, width: int, degree: int) -> Moments:
-    """Name the parts of the flat moment axis."""
+    """The parts of the flat moment axis (…, M)."""
     value, rest = moments[..., :columns], moments[..., columns:]
     if degree == 0:
         return Moments(value, None, None, None)
@@ -202,7 +202,7 @@ def split_moments(moments: Array, columns: int, width: int, degree: int) -> Mome
 
 @lru_cache
 def _places(width: int) -> Array:
-    """Where each entry of a symmetric matrix stands in its upper triangle."""
+    """Index (d, d) of each entry of a symmetric matrix in its flattened upper triangle."""
     place = np.empty((width, width), np.intp)
     a, b = np.triu_indices(width)
     place[a, b] = place[b, a] = np.arange(len(a))
@@ -218,15 +218,15 @@ def mean_adjoint(partial: Partial, output: Array, grad_output: Array, grad_logsu
 
 
 def matrix(name: str, given: ArrayLike) -> Array:
-    """A finite-or-not float array (n, d): integers and booleans become float64, one axis means one feature."""
+    """Real numbers as an array (n, d); one axis means one feature. Finiteness is not checked."""
     if is_chunked(given):
         raise TypeError(
-            f"{name} is of dask, which regard.pool and the estimators' fit and predict take; what was asked for needs "
-            f"it in memory"
+            f"{name} is a dask collection, but this function needs data in memory; call {name}.compute() first "
+            f"(regard.pool and the estimators' fit and predict take dask collections)"
         )
     array = np.asanyarray(given)
     if isinstance(array, np.ma.MaskedArray):
-        raise TypeError(f"{name} is a masked array; pass mask= and plain numbers")
+        raise TypeError(f"{name} is a masked array; pass a plain array and the mask as mask=")
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
     if array.ndim == 1:
@@ -257,7 +257,7 @@ def build(
     exclude: tuple[ArrayLike, ArrayLike] | None = None,
     tol: float | None = None,
 ) -> Problem:
-    """Check everything and return a Problem ready for an engine; keys nobody may see are left out.
+    """Validate the inputs and return a Problem; keys that no query may attend to are dropped.
 
     Raises ValueError or TypeError naming the argument, what was given and what is accepted.
     """
@@ -276,18 +276,18 @@ def build(
         raise ValueError(f"tol must be a number in [0, 1), got {tol!r}")
 
     mask_array = _checked_mask(mask, n_query, n_key)
-    seen = None if mask_array is None else allowed(mask_array).any(axis=0)
+    used = None if mask_array is None else allowed(mask_array).any(axis=0)
     weight = checked_weight(sample_weight, n_key, of="key", all_zero=n_key == 0)
     if weight is not None:
         weight = weight.astype(np.float64)
-        seen = weight > 0.0 if seen is None else seen & (weight > 0.0)
+        used = weight > 0.0 if used is None else used & (weight > 0.0)
     labels = _checked_labels(exclude, n_query, n_key)
 
-    kept = None if seen is None or seen.all() else np.flatnonzero(seen)
-    keep = slice(None) if kept is None else kept
+    used_keys = None if used is None or used.all() else np.flatnonzero(used)
+    keep = slice(None) if used_keys is None else used_keys
     key, columns = key[keep], columns[keep]
     for name, array in (("query", query), ("key", key), ("value", columns)):
-        # Wider floats may not fit into the dtype they are computed in.
+        # Longer floats may not fit into float64.
         if array.dtype.itemsize > 8:
             checked_range(name, array)
     relative, logs, shift = (None, None, 0.0) if weight is None else relative_weights(weight[keep])
@@ -303,7 +303,7 @@ def build(
         weight_shift=shift,
         exclude=None if labels is None else (labels[0], np.ascontiguousarray(labels[1][keep])),
         tol=float(tol),
-        kept=kept,
+        used_keys=used_keys,
     )
     if not problem.largest <= LARGEST:
         require_finite("query", problem.query, problem.query_bounds)
@@ -317,8 +317,8 @@ def build(
 def relative_weights(weight: Array) -> tuple[Array, Array, float]:
     """Sample weights relative to the power of two above the largest, their logarithms, and the log of that power.
 
-    Nothing is rounded, so 1e-290 and 1e290 are as good as 1. A weight lighter than 2⁻⁵⁰⁰ of the largest counts as
-    2⁻⁵⁰⁰ where it multiplies, and as it is where its logarithm is added.
+    Nothing is rounded, so weights of 1e-290 or 1e290 lose no precision. A weight below 2⁻⁵⁰⁰ of the largest is 2⁻⁵⁰⁰ in
+    the first array; its logarithm is exact.
 
     >>> [x.round(3).tolist() for x in relative_weights(np.array([1e-300, 2e-300]))[:2]]
     [[0.335, 0.67], [-1.094, -0.401]]
@@ -348,7 +348,7 @@ def _checked_mask(mask: ArrayLike | None, n_query: int, n_key: int) -> Array | N
     if array.dtype != bool and array.dtype.kind != "f":
         raise TypeError(
             f"mask must be boolean (True = may attend) or an additive float mask, got dtype {array.dtype}; "
-            "integers are refused because their meaning differs between libraries"
+            "integers are not accepted because their meaning differs between libraries"
         )
     try:
         array = np.broadcast_to(array, (n_query, n_key))
@@ -357,7 +357,7 @@ def _checked_mask(mask: ArrayLike | None, n_query: int, n_key: int) -> Array | N
             f"mask must broadcast to (queries, keys) = {(n_query, n_key)}, got shape {array.shape}"
         ) from None
     if array.dtype != bool and (np.isnan(array).any() or (array == np.inf).any()):
-        raise ValueError("an additive mask may hold −inf but neither NaN nor +inf")
+        raise ValueError("an additive mask may contain −inf, but neither NaN nor +inf")
     return array
 
 
@@ -369,7 +369,7 @@ def checked_weight(sample_weight: Any, rows: int, *, of: str = "row of X", all_z
     if sample_weight is None:
         return None
     if isinstance(sample_weight, np.ma.MaskedArray):
-        raise TypeError("sample_weight is a masked array; give rows that should not count a weight of 0")
+        raise TypeError("sample_weight is a masked array; use a plain array with 0 for rows that do not count")
     weight = np.asarray(sample_weight)
     if weight.dtype == object:
         try:

@@ -46,7 +46,7 @@ def _finite(name: str, value: Any, ndims: tuple[int, ...]) -> Any:
             raise ValueError(
                 f"{name} must have {' or '.join(map(str, ndims))} dimensions, got shape {tuple(value.shape)}"
             )
-        # On other devices this would wait for all that is under way.
+        # On other devices the check would wait for everything queued there.
         if value.device.type == "cpu" and not bool(value.isfinite().all()):
             raise ValueError(f"{name} must be finite, got {value!r}")
         return value
@@ -74,8 +74,8 @@ def power_and_stretch(w: float) -> tuple[float, float]:
     return power, float(mantissa * (2.0 if exponent > 1023 else 1.0)) ** 2
 
 
-# Peaks beyond which squares could overflow, and nothing but the nearest keys is left anyway. Sample weights do not show
-# beside such scores, so that hard attention answers, unless there is an additive mask: of that it sees too little.
+# Peak below which squares could overflow, and all weight is on the nearest keys anyway. Log sample weights are lost
+# beside such scores, so hard attention gives the answer, unless there is an additive mask, which it does not take.
 LIMIT = -1e140
 
 
@@ -86,24 +86,24 @@ def at_limit(peak: Array, largest: float, laplace: bool, additive: bool) -> Arra
 
 
 def far_below(keys: int, width: int) -> float:
-    """How far below 0 the largest score may be before its rounding shows: where (d + 6)·u·|s| is (n + 6)·u.
+    """Size of the largest score from which on its rounding error matters: (d + 6)·ε·|s| = (n + 6)·ε.
 
-    The first is the rounding of a score s from d features, the second that of a sum over n keys.
+    The first is the rounding error of a score s of d features, the second that of a sum over n keys.
     """
     return (keys + 6) / (width + 6)
 
 
 class Score:
-    """What every score offers: a check of widths and the (query, key) matrix in plain numpy."""
+    """Base class of scores: a check of widths and the (query, key) matrix in plain numpy."""
 
     def check(self, query_width: int, key_width: int) -> None:
-        """Raise ValueError when queries or keys have the wrong number of features."""
+        """Raise ValueError if queries or keys have the wrong number of features."""
         raise NotImplementedError
 
     def bound(self, query: Array, key: Array) -> float:  # noqa: ARG002
-        """A number that no score, and no sum on the way to one, exceeds; query (d,) and key (d,) bound the features.
+        """A bound on scores and on the sums they are computed from; query (d,) and key (d,) bound the features.
 
-        0 where nothing can overflow: squared distances, for one, saturate.
+        0 if nothing can overflow: squared distances, for example, saturate.
         """
         return 0.0
 
@@ -116,7 +116,7 @@ class Score:
 class Radial(Score):
     """log K(u) with u = ‖w∘(q − k)‖; w is a scalar, one number per feature (d,), or a matrix (d, r).
 
-    A matrix maps differences to r coordinates: u = ‖(q − k) @ w‖. A torch tensor is kept as it is: ``pool`` of tensors
+    A matrix maps differences to r coordinates: u = ‖(q − k) @ w‖. A torch tensor stays a tensor: ``pool`` of tensors
     has gradients for it.
     """
 
@@ -134,7 +134,7 @@ class Radial(Score):
     def bandwidth(self) -> Array:
         """h = 1/w, in the units of the features; inf where w = 0."""
         if self.w.ndim == 2:
-            raise ValueError("a matrix w has no bandwidth per feature; read w itself")
+            raise ValueError("a matrix w has no bandwidth per feature; use w itself")
         with np.errstate(divide="ignore"):
             return np.asarray(1.0 / self.w)
 
@@ -148,7 +148,7 @@ class Radial(Score):
         """w∘difference, (…, d) → (…, d) or (…, r)."""
         if self.w.ndim < 2:
             return np.asarray(difference * self.w)
-        # Not ``@``: a fused multiply-add would leave a rest where two terms cancel exactly.
+        # Not ``@``: with a fused multiply-add two terms that cancel exactly would leave a remainder.
         return np.asarray(sum(difference[..., a, None] * self.w[a] for a in range(len(self.w))))
 
     def distance2(self, query: Array, key: Array) -> Array:
@@ -165,9 +165,9 @@ class Radial(Score):
             return np.asarray(np.minimum((scaled * scaled).sum(-1) * stretch, np.finfo(np.float64).max))
 
     def rises(self, query: Array, key: Array, height: Array) -> Array:
-        """score − height (Q, K) of a Gaussian or Laplace score, rounded relative to itself, not to the score.
+        """score − height (Q, K) of a Gaussian or Laplace score, with an error relative to itself, not to the score.
 
-        height (Q,) is near the largest score of each query. Where a square overflows: −1e300.
+        height (Q,) is near the largest score of each query. −1e300 if a square overflows.
         """
         query, key = np.asarray(query, np.float64)[:, None, :], np.asarray(key, np.float64)[None, :, :]
         shape, height = (query.shape[0], key.shape[1]), height[:, None]
@@ -191,7 +191,7 @@ class Radial(Score):
             return np.where(u2.head < 1e300, rise, -1e300)
 
     def is_far(self, peak: Array, keys: int, width: int) -> Array:
-        """Queries that need ``rises``: their largest score is so low that its rounding shows in the weights."""
+        """Queries that need ``rises``: their largest score is so low that its rounding error matters in the weights."""
         soft = self.kernel.name in ("gaussian", "laplace")
         return np.asarray(soft & (peak < -far_below(keys, width)) & (peak > LIMIT))
 
@@ -269,21 +269,21 @@ RADIAL: dict[str, type[Radial]] = {score.kernel.name: score for score in Radial.
 
 @dataclass(frozen=True, eq=False)
 class Nearest(Radial):
-    """Hard attention: 0 for the nearest keys under w, −inf for all others; ties share.
+    """Hard attention: 0 for the nearest keys under w, −inf for all others; ties count equally.
 
     The limit w → ∞ of every decaying radial score. The size of w cancels, only its direction counts.
     """
 
-    # Hard attention is a rule of its own, not K of a distance; the geometry is what it shares with Radial.
+    # Not used: hard attention is no K of a distance, and shares only the distances with Radial.
     kernel = KERNELS["gaussian"]
 
     def __post_init__(self) -> None:
         if is_tensor(self.w):
-            raise TypeError("Nearest takes numbers or arrays for w, not tensors: it has no gradient")
+            raise TypeError("w of Nearest must be a number or an array, got a tensor; Nearest has no gradient")
         super().__post_init__()
         largest = np.abs(self.w).max() if self.w.size else 1.0
         if largest == 0.0:
-            raise ValueError("Nearest needs a w that is not all zero: with w = 0 every key is equally near")
+            raise ValueError("w of Nearest must not be all zero: with w = 0 every key is equally near")
         # By a power of two: nothing is rounded, and ties stay ties.
         w = np.ldexp(self.w, 1 - np.frexp(largest)[1])
         w.setflags(write=False)

@@ -1,6 +1,6 @@
-"""The associative state of attention pooling: what is known after seeing some of the keys.
+"""The associative state of attention pooling: its result over some of the keys.
 
-For one query, having seen the keys of a set S,
+For one query and the keys of a set S,
 
     peak = max_{i∈S} sᵢ      mass = Σ_{i∈S} exp(sᵢ − peak)      moments = Σ_{i∈S} exp(sᵢ − peak) φᵢ
 
@@ -27,7 +27,7 @@ from regard.core.arrays import Array
 class Partial(NamedTuple):
     """Attention pooling over some of the keys."""
 
-    peak: Array  # (…, Q)     largest score seen, −inf if none
+    peak: Array  # (…, Q)     largest score, −inf if there is none
     mass: Array  # (…, Q)     Σ exp(score − peak)
     moments: Array  # (…, Q, P)  Σ exp(score − peak) · φ; a tensor if a GPU computed them for a fit
     hard: bool = False  # only keys at the peak count
@@ -45,7 +45,7 @@ class Finished(NamedTuple):
 
 
 def empty(queries: tuple[int, ...] | int, columns: int, *, hard: bool = False) -> Partial:
-    """State before any key was seen: the identity of ``merge``.
+    """State without any key: the identity of ``merge``.
 
     >>> empty(2, 1).peak.tolist()
     [-inf, -inf]
@@ -55,7 +55,7 @@ def empty(queries: tuple[int, ...] | int, columns: int, *, hard: bool = False) -
 
 
 def decay(gap: Array, hard: bool) -> Array:
-    """How much a weight shrinks when the peak rises by −gap ≥ 0; an empty state (gap NaN or −inf) gives 0."""
+    """Factor of a weight when the peak rises by −gap ≥ 0; 0 for an empty state (gap NaN or −inf)."""
     if hard:
         return np.where(gap == 0.0, 1.0, 0.0)
     return np.where(gap == gap, np.exp(np.where(gap == gap, gap, 0.0)), 0.0)
@@ -101,7 +101,7 @@ def finish(p: Partial) -> Finished:
     """Divide by the mass.
 
     *Empty rows*: output 0 and logsumexp −inf. A hard state's scores are 0 or −inf, so its logsumexp is
-    the log of how many keys share the answer.
+    the log of the number of nearest keys.
 
     >>> finish(lift(np.array([[0.0, 0.0]]), np.array([[1.0], [3.0]]))).output.tolist()
     [[2.0]]

@@ -1,7 +1,7 @@
 """Attention pooling of arrays in memory: ``pool``, ``attention_weights`` and ``explain_plan``.
 
-The walk of the data, once down and once up: check (``problem``) → decide (``planner``) → compute
-(``engines``) → divide by the mass (``partial.finish``).
+The data flow: validate (``core.problem``) → plan (``planner``) → compute (``engines``) → divide by the mass
+(``core.state.finish``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Pooled(NamedTuple):
     """What ``pool`` returns."""
 
     output: Array  # (Q, …)  Σ weight · value, one row per query
-    logsumexp: Array  # (Q,)  log Σ exp(score): how much attention there was; −inf where nobody may attend
+    logsumexp: Array  # (Q,)  log Σ exp(score): the attention before normalising; −inf in empty rows
 
 
 class PairOptions(TypedDict, total=False):
@@ -48,7 +48,7 @@ def pool(
 ) -> Pooled:
     """``regard.pool`` of arrays in memory."""
     if engine == "auto" and all(option is None for option in options.values()):
-        # Small problems of the common kind take longer to be described than to be computed.
+        # For small problems of the common kind validating and planning take longer than computing.
         at_once = run_at_once(query, key, value, score, tol)
         if at_once is not None:
             return Pooled(*at_once)
@@ -58,7 +58,7 @@ def pool(
 
 
 def as_pooled(finished: Finished, queries: Array, *, single: bool) -> Pooled:
-    """A finished state as ``pool`` returns it: in the queries' dtype, one axis where the values had one."""
+    """A finished state as ``pool`` returns it: in the queries' dtype, with one axis if the values had one."""
     dtype = queries.dtype if queries.dtype.kind == "f" else np.dtype(np.float64)
     limits, height = np.finfo(dtype), finished.logsumexp
     logsumexp = np.where(np.isneginf(height), -np.inf, np.clip(height, limits.min, limits.max))
@@ -79,7 +79,7 @@ def attention_weights(
 
     weights[q, k] = softmax_k(score(query[q], key[k]) + log sample_weight[k]); parameters as in ``pool``.
 
-    *Empty rows*: all zero. *Cost*: O(Q·K·d) time and, since you ask for it, O(Q·K) memory.
+    *Empty rows*: all zero. *Cost*: O(Q·K·d) time and O(Q·K) memory.
 
     >>> from regard.scores import Gaussian
     >>> attention_weights([0.0], [-1.0, 1.0], Gaussian()).tolist()
@@ -90,10 +90,10 @@ def attention_weights(
     problem = build(queries, keys, no_columns, score, mask=mask, sample_weight=sample_weight, exclude=exclude)
     dtype = queries.dtype if queries.dtype.kind == "f" else np.dtype(np.float64)
     weights = run_weights(problem, engine).astype(dtype, copy=False)
-    if problem.kept is None:
+    if problem.used_keys is None:
         return weights
     out = np.zeros((queries.shape[0], keys.shape[0]), dtype)
-    out[:, problem.kept] = weights
+    out[:, problem.used_keys] = weights
     return out
 
 
@@ -117,11 +117,11 @@ def _averages(problem: Problem, engine: str) -> Finished:
     """Normalised moments of degree 0, inside the hull of the columns."""
     power = excess(problem.column_bounds.size, len(problem.columns), problem.columns.dtype)
     if power.any():
-        # Divided by powers of two, each column by its own, so that no sum overflows.
+        # Each column is divided by a power of two, so that no sum overflows.
         problem = replace(problem, columns=np.ldexp(problem.columns, -power))
     partial, limit = run_moments(problem, engine)
     output, logsumexp = finish(partial)
-    # ``pool`` clips what the limit stands for to the lowest number of its dtype.
+    # ``as_pooled`` clips this to the lowest number of the dtype.
     logsumexp = np.where(limit, np.finfo(np.float64).min, logsumexp + problem.weight_shift)
     inside = np.clip(output, *problem.column_bounds)
     output = np.where((logsumexp > -np.inf)[:, None], inside, output)

@@ -1,4 +1,4 @@
-"""LocalPooling means and lines of a Problem, and their gradients: the engines' two verbs with ``lines`` in between."""
+"""Local means and lines of a Problem, and their gradients: ``local_fits`` between an engine's moments and pullback."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from regard.engines.cpu.prepared import Prepared
 from regard.pooling.planner import engine_of_limits
 from regard.pooling.runner import run_moments, run_pullback
 
-# Roundings that a line may move its answer by before it is looked at again, and columns of products held at once then.
-ROUNDINGS, COLUMNS = 1e3, 16
+# Rounding error of a line's answer, in units of ε, from which on the line is fitted again from better moments.
+MAX_ROUNDING_ERROR = 1e3
+# Columns of products held in memory at once when that is done.
+COLUMNS_IN_MEMORY = 16
 
 
 class LocalGradients(NamedTuple):
-    """Gradients of what is answered; None where not asked for."""
+    """Gradients of the outputs; None if not asked for."""
 
     w: Array | None
     query: Array | None  # (Q, d)
@@ -31,21 +33,21 @@ class LocalGradients(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LocalPooling:
-    """Fits of one Problem, and what their gradients need."""
+    """Local fits of one Problem, and what their gradients need."""
 
     problem: Problem
     ridge: float
     engine: str | Prepared
     partial: Partial
     fit: LocalFit
-    settled: Array  # (Q,)  queries whose answer does not move with w: nobody in reach, or a limit
-    sloped: Array | None = None  # (d,) boolean: features that lines have slopes in; None: all
+    settled: Array  # (Q,)  queries whose output does not depend on w: empty rows, and those at the softmax limit
+    sloped: Array | None = None  # (d,) boolean: features in which lines have slopes; None: all
 
     def gradients(self, grad_output: Array, want: frozenset[str], leverage: Array | None = None) -> LocalGradients:
         """Gradients of Σ grad_output·output, and of Σ leverage·left₀/mass if given, w.r.t. ``want`` ⊆ {w, query}.
 
-        grad_output is (Q, P); rows that are settled count as zero. Scores are radial. left₀/mass is what a row among
-        its own keys, at score 0, weighs in its own answer; its gradient is for ridge = 0.
+        grad_output is (Q, P); settled rows count as zero. Scores are radial. left₀/mass is the leverage of a row that
+        is one of its own keys, at score 0; its gradient is for ridge = 0.
         """
         back = self.adjoint(grad_output)
         adjoint, score = back.adjoint, self.problem.score
@@ -60,7 +62,7 @@ class LocalPooling:
         return LocalGradients(w, query, back.log_ridge)
 
     def adjoint(self, grad_output: Array) -> LocalAdjoint:
-        """What the gradient of Σ grad_output·output asks of the scores, and what reaches w by other ways."""
+        """The adjoint of Σ grad_output·output with respect to the scores, and gradients that do not go through them."""
         score, width = self.problem.score, self.problem.key.shape[1]
         assert isinstance(score, Radial)
         W = score.w if score.w.ndim == 2 else np.diag(np.broadcast_to(score.w, width))
@@ -76,15 +78,15 @@ def score_gradients(
 ) -> Gradients:
     """Gradients through the scores of the queries that are not settled (Q,); those of the others are 0.
 
-    The peak of a limit is no score to compare with.
+    The peak of a query at the softmax limit is not a score.
     """
-    # What is prepared knows all queries, and gives those without mass no weight.
+    # A prepared problem is for all queries, and gives those without mass no weight.
     if isinstance(engine, Prepared) or not settled.any():
         return run_pullback(problem, engine, partial, adjoint, want)
     rows = np.flatnonzero(~settled)
     if not rows.size:
-        nothing = {"w": np.zeros_like(problem.score.w), "query": np.zeros(problem.query.shape)}  # type: ignore[attr-defined]
-        return Gradients(**{name: nothing[name] for name in want})
+        zeros = {"w": np.zeros_like(problem.score.w), "query": np.zeros(problem.query.shape)}  # type: ignore[attr-defined]
+        return Gradients(**{name: zeros[name] for name in want})
     found = run_pullback(problem.take(rows), engine, partial.take(rows), adjoint.take(rows), want)
     if found.query is None:
         return found
@@ -101,10 +103,10 @@ def fit_local(
     own: Partial | None = None,
     sloped: Array | None = None,
 ) -> LocalPooling:
-    """LocalPooling means (degree 0) or lines (degree 1) of every query of a problem; its score is radial.
+    """Local means (degree 0) or lines (degree 1) of every query of a problem; its score is radial.
 
-    ``own`` is merged into the moments: what the query adds to its own keys. With a prepared problem for an engine,
-    gradients are of w only. ``sloped`` (d,): features that lines have slopes in; None: all.
+    ``own`` is merged into the moments: copies of the query among its keys. If ``engine`` is a prepared problem, only
+    gradients of w are available. ``sloped`` (d,): features in which lines have slopes; None: all.
 
     *Empty rows*: output 0, settled. *Cost*: O(Q·K·(d + P)), at degree 1 O(Q·K·d·(d + P)); memory O(Q·d·(d + P)).
     """
@@ -134,19 +136,20 @@ def pool_local(
 ) -> tuple[Array, Array, LocalPooling]:
     """Outputs (Q, P) of local means or lines in the units of value (K, P), a scale (P,), and the fits, in float64.
 
-    Fits are of values centred and divided by the scale: lines cancel badly under offsets. *Empty rows*: output 0.
+    Values are centred and divided by the scale before the fit, because lines lose digits under offsets. *Empty rows*:
+    output 0.
     """
     query, key, value = (np.asarray(part, np.float64) for part in (query, key, value))
     centre, scale = centre_and_scale(value, sample_weight)
     problem = build(query, key, (value - centre) / scale, score, sample_weight=sample_weight, tol=tol)
-    local = _looked_at_again(fit_local(problem, degree, ridge, engine, sloped=sloped))
+    local = _refitted(fit_local(problem, degree, ridge, engine, sloped=sloped))
     return np.where(local.partial.mass[:, None] > 0.0, centre + scale * local.fit.output, 0.0), scale, local
 
 
-def _looked_at_again(local: LocalPooling) -> LocalPooling:
-    """Lines that reach far beyond the keys they lie through once more, from moments about the middle of all keys.
+def _refitted(local: LocalPooling) -> LocalPooling:
+    """Fit lines that extrapolate far beyond their keys again, from moments about the mean of all keys.
 
-    C = M[δδᵀ] − δ̄δ̄ᵀ keeps few digits of δδᵀ there. *Cost*: of those queries O(K·d·(d + P)), in blocks of columns.
+    C = M[δδᵀ] − δ̄δ̄ᵀ cancels for such queries. *Cost*: O(K·d·(d + P)) for each of them, in blocks of columns.
     """
     fit, problem = local.fit, local.problem
     engine = local.engine
@@ -160,7 +163,7 @@ def _looked_at_again(local: LocalPooling) -> LocalPooling:
             np.where(variance > 0.0, part**2 * reach / variance, 0.0).max(axis=1, initial=0.0)
             for part in (fit.mean, problem.query + fit.mean - middle)
         )
-    rows = np.flatnonzero((now > ROUNDINGS) & (then < 0.1 * now) & ~local.settled)
+    rows = np.flatnonzero((now > MAX_ROUNDING_ERROR) & (then < 0.1 * now) & ~local.settled)
     if not rows.size:
         return local
     unit = np.ldexp(1.0, np.frexp(np.abs(key - middle).max(axis=0))[1])
@@ -182,8 +185,8 @@ def _means_about(problem: Problem, x: Array, engine: str) -> Array:
     left = np.concatenate([v, at, np.repeat(v, width), at[np.triu_indices(width)[0]]])
     right = np.concatenate([np.zeros(columns + width, int), np.tile(at, columns), at[np.triu_indices(width)[1]]])
     means = []
-    for start in range(0, len(left), COLUMNS):
-        block = slice(start, start + COLUMNS)
+    for start in range(0, len(left), COLUMNS_IN_MEMORY):
+        block = slice(start, start + COLUMNS_IN_MEMORY)
         products = factors[:, left[block]] * factors[:, right[block]]
         exact = replace(problem, columns=products, degree=0, tol=0.0)
         partial = run_moments(exact, engine_of_limits(engine)).partial
@@ -192,7 +195,7 @@ def _means_about(problem: Problem, x: Array, engine: str) -> Array:
 
 
 def centre_and_scale(value: Array, sample_weight: ArrayLike | None = None) -> tuple[Array, Array]:
-    """Weighted mean of every column (P,), and the largest distance from it, 1 where all are equal."""
+    """Weighted mean of every column (P,), and the largest distance from it, 1 if all values are equal."""
     share = np.full(len(value), 1.0) if sample_weight is None else np.asarray(sample_weight, np.float64)
     share = share / share.max()
     centre = share / share.sum() @ value
@@ -201,7 +204,7 @@ def centre_and_scale(value: Array, sample_weight: ArrayLike | None = None) -> tu
 
 
 def shaped_like_w(grad: Array, w: Array) -> Array:
-    """The gradient of a matrix (d, r), or of what stands on its diagonal."""
+    """The gradient of a matrix W (d, r) in the shape of w: the matrix, its diagonal, or the sum of that."""
     if w.ndim == 2:
         return grad
     diagonal = np.diagonal(grad)

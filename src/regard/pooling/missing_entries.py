@@ -1,10 +1,9 @@
-"""Rows with gaps: a column that either row lacks adds no distance, and the others count for it.
+"""Rows with missing entries: a column that either row lacks adds no distance, and the others are scaled up for it.
 
     u² = (columns / columns in common) · Σ over the columns in common
 
 as scikit-learn's ``nan_euclidean_distances``. Rows that lack the same columns are pooled together, and the states of
-several groups of keys are merged: the associative state makes it exact. In a line, a missing entry stands where the
-query stands, so it leans on nothing there.
+several groups of keys are merged, which is exact. In a local line a missing entry has δ = 0, so it adds no slope.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from regard.pooling.runner import run_moments
 
 
 class FitWithMissing(NamedTuple):
-    """LocalPooling means or lines of rows with gaps."""
+    """Local means or lines of rows with missing entries."""
 
     fit: LocalFit
     partial: Partial
 
     def gradients(self, *_: Any) -> Any:
-        raise ValueError("X, or a training row, has gaps: how answers move there is not known; use rows without gaps")
+        raise ValueError("X or a training row has missing entries, for which there are no gradients; use complete rows")
 
 
 def pool_with_missing(
@@ -49,9 +48,9 @@ def pool_with_missing(
     tol: float | None = None,
     sloped: Array | None = None,
 ) -> tuple[Array, Array, FitWithMissing]:
-    """As ``local.pool_local``, of queries (Q, d) and keys (K, d) with NaN for what is missing; part_of is (d,).
+    """As ``pool_local``, of queries (Q, d) and keys (K, d) with NaN for missing entries; part_of is (d,).
 
-    *Cost*: as without gaps, and a pass over the rows for each way of lacking columns.
+    *Cost*: as without missing entries, and a pass over the rows for each pattern of missing columns.
     """
     query, key, value = (np.asarray(part, np.float64) for part in (query, key, value))
     centre, scale = centre_and_scale(value, sample_weight)
@@ -72,7 +71,7 @@ def pool_with_missing(
 def weights_with_missing(
     query: Array, key: Array, score: Radial, part_of: Array, *, sample_weight: Array | None = None, engine: str = "auto"
 ) -> Array:
-    """As ``attention_weights``, (Q, K), of rows with NaN for what is missing."""
+    """As ``attention_weights``, (Q, K), of rows with NaN for missing entries."""
     weights, heights = np.zeros((len(query), len(key))), np.full((len(query), len(key)), -np.inf)
     for part in _parts(query, key, score, part_of, sample_weight):
         options: dict[str, Any] = {"sample_weight": part.weight, "engine": engine}
@@ -87,27 +86,27 @@ def weights_with_missing(
 
 
 class _Part(NamedTuple):
-    """Queries that lack the same columns beside keys that lack the same: all in the columns they have in common."""
+    """Queries that lack the same columns, and keys that lack the same: all in the columns they have in common."""
 
-    rows: Array  # (q,) numbers of the queries
-    others: Array  # (k,) numbers of the keys
-    features: Array  # (d,) boolean: in common
+    rows: Array  # (q,) indices of the queries
+    others: Array  # (k,) indices of the keys
+    features: Array  # (d,) boolean: features in common
     query: Array  # (q, r)
     key: Array  # (k, r)
-    score: Radial  # of these features, distances lengthened for those that are missing
+    score: Radial  # of these features, with distances scaled up for the missing ones
     weight: Array | None  # (k,)
 
 
 def _parts(query: Array, key: Array, score: Radial, part_of: Array, sample_weight: Array | None) -> Iterator[_Part]:
-    """All pairs, group by group; parts (d,) of the features are there or missing as a whole."""
+    """All pairs, group by group; a part of the features (``part_of``, (d,)) is present or missing as a whole."""
     firsts, w = np.unique(part_of, return_index=True)[1], np.asarray(score.w)
     keys = list(_groups(np.isnan(key[:, firsts])))
     for lacking, rows in _groups(np.isnan(query[:, firsts])):
         found = [(others, common) for missing, others in keys if (common := ~(lacking | missing)).any()]
         if not found:
             raise ValueError(
-                f"row {int(rows[0])} of X has no entry in a column in which a training row has one; "
-                "there is nothing to compare it by"
+                f"row {int(rows[0])} of X has no column in common with any training row; each row needs an entry in a "
+                "column in which a training row has one"
             )
         for others, common in found:
             weight = None if sample_weight is None else sample_weight[others]
@@ -120,16 +119,16 @@ def _parts(query: Array, key: Array, score: Radial, part_of: Array, sample_weigh
 
 
 def _groups(missing: Array) -> Iterator[tuple[Array, Array]]:
-    """Ways of lacking columns (parts,), and the rows that lack just these. *Cost*: O(K·parts)."""
+    """Patterns of missing columns (parts,), and the rows that have each. *Cost*: O(K·parts)."""
     bits = np.packbits(missing, axis=1)
-    order = np.lexsort(bits.T[::-1])  # of single bytes, which are counted rather than compared
+    order = np.lexsort(bits.T[::-1])  # single bytes are sorted by counting
     starts = np.flatnonzero(np.diff(bits[order], axis=0).any(axis=1)) + 1
     for rows in np.split(order, starts) if len(order) else ():
         yield missing[rows[0]], rows
 
 
 def _places(P: int, d: int, features: Array, degree: int) -> Array:
-    """Where the moments of some features stand among those of all."""
+    """Indices of the moments of some features among those of all."""
     if not degree:
         return np.arange(P)
     value, delta, value_delta, delta_delta = split_moments(np.arange(moment_count(P, d, 2)), P, d, 2)

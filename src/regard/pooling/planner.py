@@ -1,12 +1,12 @@
-"""The planner: a Sketch of the problem in, a Plan out. Pure; nothing here looks at data or at the machine.
+"""The planner: a Sketch of the problem in, a Plan out. Pure: it reads neither the data nor the machine.
 
 which engine?
   a name was given            → that engine, and no other (a named engine never falls back)
   at most ``SMALL`` pairs,
     fewer for lines           → reference   plain numpy beats waking the compiled programs
-  ``AT_ONCE`` by tiled        → tiled       done before anybody could tell what else would be faster
+  ``AT_ONCE`` by tiled        → tiled       finished before other engines could be compared
   otherwise                   → the cheapest that takes the problem, by the estimates of ``regard.engines.costs``;
-                                pruned for tiled wherever it cannot cost a tenth more: rows may lie in clumps
+                                pruned instead of tiled if it costs at most a tenth more: rows may be clustered
 
 then, for a Gaussian or Laplace score, a second step: queries so far away that every score overflows take
 the softmax limit, ``Nearest`` (see docs/decisions/0003).
@@ -23,22 +23,23 @@ from regard.core.scores import Nearest, Radial, Score
 from regard.engines import check_engine
 from regard.engines.costs import Candidate, candidates, order_cost, tiled_cost
 
-# Up to here one numpy pass takes about a millisecond, and its gradient two.
+# Number of pairs up to which plain numpy takes about a millisecond, and its gradient two.
 SMALL = 1 << 13
-# Seconds on one core up to which all pairs are done faster than a choice is made.
+# Seconds on one core up to which computing all pairs is faster than comparing engines.
 AT_ONCE = 1.5e-3
-# How much more than tiled pruned may cost where nothing can be skipped, as a share.
+# Share by which pruned may cost more than tiled if nothing can be skipped.
 CLOSE = 0.1
-# Pairs one job of the tiled engine handles: long enough to hide the dispatch, short enough for Ctrl-C.
+# Pairs of one job of the tiled engine: long enough to hide the dispatch, short enough for Ctrl-C.
 JOB_PAIRS = 1 << 25
 # A tile of this many keys by one block of queries is 16 kB: two or three stay in the first-level cache.
 KEY_TILE = 128
-# With fewer blocks of queries than this, keys are cut into shards, down to this many keys.
+# With fewer blocks of queries than this, keys are split into shards.
 JOBS_WANTED = 8
+# Smallest number of keys of a shard.
 SHORTEST_SHARD = 1 << 15
-# Pairs that are worth a thread: waking one takes as long as some hundred thousand.
+# Pairs that are worth a thread: starting one takes as long as some hundred thousand pairs.
 SHORTEST_JOB = 1 << 20
-# Pairs of a block of queries that is sent to a worker: long enough to hide the way there.
+# Pairs of a block of queries that is sent to a worker: long enough to hide the transfer.
 SENT_PAIRS = 1 << 27
 # Doubles the reference engine may hold at once in its (tile, K, d) differences: 64 MB.
 REFERENCE_CELLS = 1 << 23
@@ -70,12 +71,12 @@ class Plan:
             tile = "" if step.engine in ("sorted", "spectral") else tile
             threads = "1 thread" if step.threads == 1 else f"{step.threads} threads"
             threads = "on the workers of dask" if step.engine == "dask" else threads
-            # Torch and the programs of a GPU choose both for themselves.
+            # Torch and GPU programs choose tiles and threads themselves.
             how = f"; {tile}{threads}" if step.threads else ""
             lines.append(f"  {number}. {step.engine}, {type(step.score).__name__}: {step.reason}{how}")
         for candidate in self.candidates:
-            told = "does not apply" if candidate.seconds == inf else f"about {in_words(candidate.seconds)}"
-            lines.append(f"     {candidate.engine}: {told}: {candidate.why}")
+            cost = "does not apply" if candidate.seconds == inf else f"about {in_words(candidate.seconds)}"
+            lines.append(f"     {candidate.engine}: {cost}: {candidate.why}")
         skips = s.tol > 0.0 and any(step.engine in ("pruned", "spectral") for step in self.steps)
         lines.append(
             f"  no query loses more than {s.tol:g} of its attention mass"
@@ -101,7 +102,7 @@ def plan(sketch: Sketch, engine: str = "auto", threads: int = 1) -> Plan:
     check_engine(engine)
     name, reason, considered = _choose(sketch) if engine == "auto" else (engine, "asked for by name", ())
     steps = [_step(sketch, name, sketch.score, threads, reason)]
-    # A worker has a plan of its own, with its own limit.
+    # A dask worker makes its own plan, with its own limit.
     if can_overflow(sketch.score) and name != "dask":
         limit = Nearest(sketch.score.w)  # type: ignore[attr-defined]
         steps.append(
@@ -111,12 +112,12 @@ def plan(sketch: Sketch, engine: str = "auto", threads: int = 1) -> Plan:
 
 
 def engine_of_limits(engine: str) -> str:
-    """The engine for what ``engine`` leaves over: the nearest key, the mean of all, and rows done again exactly."""
+    """The engine for what ``engine`` does not compute: the nearest key, the mean of all, and exact recomputation."""
     return "tiled" if engine in ("sorted", "spectral") else engine
 
 
 def step_at_once(sketch: Sketch, threads: int) -> Step | None:
-    """The first step where the tiled engine does every pair at once; None: the plan is another."""
+    """The first step if the tiled engine computes all pairs at once; None if the plan is another."""
     if _few(sketch) or tiled_cost(sketch) > AT_ONCE:
         return None
     return _step(
@@ -142,7 +143,7 @@ def _choose(sketch: Sketch) -> tuple[str, str, tuple[Candidate, ...]]:
 
 
 def can_overflow(score: Score) -> bool:
-    """Whether queries far from all keys have no finite score, and take the softmax limit."""
+    """Whether queries far from all keys may have no finite score and take the softmax limit."""
     return isinstance(score, Radial) and not isinstance(score, Nearest) and not score.kernel.compact and score.w.any()
 
 
@@ -156,12 +157,12 @@ def _step(sketch: Sketch, engine: str, score: Score, threads: int, reason: str) 
         return Step(engine, score, max(32, SENT_PAIRS // keys), keys, keys, 1, reason)
     key_tile = min(keys, KEY_TILE)
     shard = min(keys, JOB_PAIRS)
-    # Blocks that skip different tiles take different times: shorter jobs share them out more evenly.
+    # Blocks that skip tiles take different times: shorter jobs balance the threads better.
     longest = min(512 if engine == "pruned" else 1024, JOB_PAIRS // shard // 32 * 32)
-    # A power of two: threads are an even number more often than not.
+    # A power of two, because the number of threads is usually even.
     jobs = 1 << (min(JOBS_WANTED, max(1, sketch.pairs // SHORTEST_JOB)).bit_length() - 1)
     query_tile = max(32, min(longest, -(-sketch.queries // (32 * jobs)) * 32))
-    # Few queries over many keys: share the keys among jobs instead, so that every thread has work.
+    # With few queries and many keys, split the keys among jobs, so that every thread has work.
     blocks = -(-sketch.queries // query_tile)
     shard = max(min(shard, SHORTEST_SHARD), -(-shard * blocks // JOBS_WANTED)) if blocks < JOBS_WANTED else shard
     return Step(engine, score, query_tile, key_tile, shard, threads, reason)

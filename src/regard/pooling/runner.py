@@ -1,4 +1,4 @@
-"""Run a plan: each step on the queries that the one before could not vouch for."""
+"""Runs a plan: each step on the queries that the previous step did not certify."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from regard.engines.cpu.prepared import Prepared, few_lines, few_means
 from regard.engines.cpu.reference import gaussian_mean as few_averages
 from regard.pooling.planner import SMALL, can_overflow, plan, step_at_once
 
-# Seeing all pairs once for a value and its slope is as good as seeing this share of them for one after the other.
-SWEPT = 5.0
-# What programs work in, in the machine's own order of bytes.
+# How much more than pruned a prepared tiled pass may cost: it computes value and gradient together.
+MAX_TILED_TO_PRUNED = 5.0
+# Dtypes of compiled programs, in native byte order.
 REALS = (np.dtype(np.float64), np.dtype(np.float32))
 
 
 class RunResult(NamedTuple):
-    """Attention moments of every query, and which queries are so far away that a limit answered for them."""
+    """Attention moments of every query, and the queries so far away that they take the softmax limit."""
 
     partial: Partial
     limit: Array  # (Q,) boolean
 
 
 def run_at_once(query: Any, key: Any, value: Any, score: Any, tol: Any) -> tuple[Array, Array] | None:
-    """Output and logsumexp of a plain Gaussian mean, where all of its pairs are done at once: few, or by tiled.
+    """Output and logsumexp of a plain Gaussian mean whose pairs are computed at once: few, or by the tiled engine.
 
-    None: the arguments are others than bare arrays of one dtype that fit together and a Gaussian score of them, or
-    their numbers need a closer look. Then ``run_moments`` answers, after the usual checks.
+    Returns None if the arguments are not plain arrays of one dtype with matching shapes and a Gaussian score, or if
+    their numbers are not safe; then the caller validates them and uses ``run_moments``.
     """
     if not (type(query) is type(key) is type(value) is np.ndarray and type(score) is Gaussian):
         return None
@@ -71,7 +71,7 @@ def run_at_once(query: Any, key: Any, value: Any, score: Any, tol: Any) -> tuple
 
 
 def _step_at_once(queries: int, keys: int, width: int, dtype: np.dtype[Any]) -> Step | None:
-    """For a plain Gaussian mean sizes alone decide, and small calls come in thousands."""
+    """The step for a plain Gaussian mean, which depends on sizes only; cached because small calls are frequent."""
     step = _sized_step(queries, keys, width, dtype)
     return step if step is None or queries <= step.query_tile else replace(step, threads=available_threads())
 
@@ -82,7 +82,7 @@ def _sized_step(queries: int, keys: int, width: int, dtype: np.dtype[Any]) -> St
 
 
 def run_moments(problem: Problem, engine: str | Prepared) -> RunResult:
-    """Moments by the plan for this problem, or by what is prepared for it; *cost* as the engine's."""
+    """Moments by the plan for this problem, or by a prepared problem; *cost* as the engine's."""
     queries = problem.query.shape[0]
     limit = np.zeros(queries, bool)
     if isinstance(engine, Prepared):
@@ -100,7 +100,7 @@ def run_moments(problem: Problem, engine: str | Prepared) -> RunResult:
         if rows is None or not rows.size:
             break
         partial, uncertified = engines.load(step.engine).moments(replace(problem.take(rows), score=step.score), step)
-        # Scores below every finite number: the lowest one stands for them.
+        # The peak is below every finite number: it is set to the lowest one.
         whole = whole._replace(moments=as_numpy(whole.moments))
         whole.peak[rows], whole.mass[rows] = np.finfo(np.float64).min, partial.mass
         whole.moments[rows] = partial.moments
@@ -123,7 +123,7 @@ def run_weights(problem: Problem, engine: str) -> Array:
     out = np.zeros((problem.query.shape[0], problem.key.shape[0]))
     steps = plan(problem.sketch(), engine, available_threads()).steps
     if engine == "auto" and steps[0].engine != "reference":
-        # All pairs are wanted: nothing is to be gained by avoiding some.
+        # The weights of all pairs are needed: no engine can skip any.
         steps = plan(problem.sketch(), "tiled", available_threads()).steps
     if not out.size:
         return out
@@ -138,12 +138,12 @@ def run_weights(problem: Problem, engine: str) -> Array:
 
 
 def prepare(problem: Problem, engine: str, own: Array, staying: Array | None = None) -> Prepared | None:
-    """This Gaussian problem laid out once for many w, where that is how the plan would compute it anyway.
+    """A Gaussian problem prepared once for many w, if the plan would compute it in the same way.
 
-    Lines (degree 2) where rows are few and no engine is named; means (degree 0) of one column where the plan is the
-    reference engine, or tiled, or pruned at a cost not far from that of tiled. ``own`` (Q,) are the queries' own
-    values, ``staying`` (Q,) masses of copies of theirs that are not among the keys; of means only.
-    None: ask ``run_moments`` and ``run_pullback`` at every w, as also for a named reference engine.
+    Lines (degree 2) of few rows if no engine is named; means (degree 0) of one column if the plan is the reference
+    engine, or tiled, or pruned at a similar cost. ``own`` (Q,) are the queries' own values, ``staying`` (Q,) the masses
+    of copies of them that are not among the keys; for means only. None otherwise: use ``run_moments`` and
+    ``run_pullback`` at every w, as also for a named reference engine.
     """
     if problem.degree:
         return few_lines(problem) if engine == "auto" else None
@@ -151,7 +151,11 @@ def prepare(problem: Problem, engine: str, own: Array, staying: Array | None = N
     step = plan(sketch, engine, available_threads()).steps[0]
     if step.engine == "reference" and engine == "auto":
         return few_means(problem, own, staying)
-    if step.engine == "pruned" and engine == "auto" and estimate(sketch, "tiled") <= SWEPT * estimate(sketch, "pruned"):
+    if (
+        step.engine == "pruned"
+        and engine == "auto"
+        and estimate(sketch, "tiled") <= MAX_TILED_TO_PRUNED * estimate(sketch, "pruned")
+    ):
         step = plan(sketch, "tiled", available_threads()).steps[0]
     if step.engine != "tiled":
         return None
@@ -169,7 +173,7 @@ def _w_of(problem: Problem) -> Array:
 
 @contextmanager
 def small_matrices() -> Iterator[None]:
-    """Keep BLAS to one thread: on the small matrices of a search, waking others costs more than they bring."""
+    """Limit BLAS to one thread: for the small matrices of a search, starting threads costs more than it gains."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1, "blas"):
@@ -177,7 +181,7 @@ def small_matrices() -> Iterator[None]:
 
 
 def available_threads() -> int:
-    """Cores this process may use, fewer if NUMBA_NUM_THREADS or OMP_NUM_THREADS says so (joblib sets both)."""
+    """Number of cores this process may use, limited by NUMBA_NUM_THREADS and OMP_NUM_THREADS (joblib sets both)."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for name in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS"):
         limit = os.environ.get(name, "")

@@ -23,12 +23,12 @@ from regard.core.scores import Score
 from regard.pooling.functions import Pooled, as_pooled, pool
 from regard.pooling.mergeable_state import MergeableState, state_of
 
-# Rows of a batch unless as_pooled otherwise: enough that work outweighs the overhead, few enough for any machine.
+# Default rows of a batch: enough that work outweighs the overhead, few enough for any machine.
 ROWS = 1 << 16
 
 
 class Batch(NamedTuple):
-    """Some of the keys; a plain tuple of its first two, three or four parts is as good."""
+    """Some of the keys; a plain tuple of its first two, three or four parts works as well."""
 
     key: Any  # (k, d)
     value: Any  # (k,) or (k, P)
@@ -45,15 +45,15 @@ def pool_batches(
     engine: str = "auto",
     tol: float | None = None,
 ) -> Pooled:
-    """What ``pool`` answers from all keys of all batches together, with one batch in memory at a time.
+    """The result of ``pool`` over the keys of all batches, with one batch in memory at a time.
 
     output[q] = Σ_k softmax_k(score(query[q], key[k]) + log sample_weight[k]) value[k], k over all batches
 
     Parameters
     ----------
     query : (Q, d)
-    batches : (key, value), (key, value, sample_weight) or (key, value, sample_weight, labels), again and again: arrays
-        as in ``pool``, of any number of rows, 0 included. Walked through once. Without sample weights a key counts 1.
+    batches : (key, value), (key, value, sample_weight) or (key, value, sample_weight, labels), repeatedly: arrays
+        as in ``pool``, of any number of rows, also 0. Iterated over once. Without sample weights a key counts 1.
     score : a score of ``regard.scores``, such as ``Gaussian(w=1.0)``.
     exclude : (Q,) integer labels; a query and a key with equal labels may not attend, and batches bring the keys'.
     engine, tol : as in ``pool``. A batch loses no more than ``tol`` of its own attention mass, so the whole does not.
@@ -65,7 +65,7 @@ def pool_batches(
 
     Raises what ``pool`` raises, with the number of the batch, counted from 1; what ``batches`` raises passes on.
 
-    *Empty rows*: where nobody may attend in any batch, output is 0 and logsumexp −inf. *Cost*: O(Q·K·d) time; memory
+    *Empty rows* (no key may be attended to in any batch): output 0 and logsumexp −inf. *Cost*: O(Q·K·d) time; memory
     O(Q), a batch and a tile.
 
     >>> from regard.scores import Gaussian
@@ -93,9 +93,7 @@ def pool_batches(
         # The next batch is made while these names still hold this one.
         del batch, given, values, problem
     if whole is None:
-        raise ValueError(
-            "batches must hold at least one (key, value) pair, got nothing: the values' shape is not known"
-        )
+        raise ValueError("batches must yield at least one (key, value) pair, got none")
     if keys and not whole.keys:
         raise ValueError("all sample weights are zero")
     return as_pooled(whole.finished(), queries, single=shape == ())
@@ -112,11 +110,11 @@ def pool_queries(
     engine: str = "auto",
     tol: float | None = None,
 ) -> Iterator[Pooled]:
-    """The answers to batches of queries, one after the other, as ``pool`` gives them.
+    """The results of ``pool`` for batches of queries, one after the other.
 
     Parameters
     ----------
-    batches : (q, d) arrays of queries, again and again; with ``exclude``, pairs (query, labels) instead.
+    batches : arrays (q, d) of queries; with ``exclude``, pairs (query, labels) instead.
     key : (K, d), value : (K,) or (K, P), sample_weight : (K,) or None, score, engine, tol : as in ``pool``.
     exclude : (K,) integer labels; a query and a key with equal labels may not attend, and batches bring the queries'.
 
@@ -180,7 +178,7 @@ def batches_of(
 
 def _array(name: str, given: Any) -> Array:
     if is_tensor(given):
-        raise TypeError(f"{name} is a tensor; streams take arrays, and regard.pool takes tensors")
+        raise TypeError(f"{name} must be an array, got a tensor; regard.pool takes tensors")
     return matrix(name, given)
 
 
@@ -191,10 +189,10 @@ def _labelled(batch: Any, exclude: ArrayLike) -> tuple[Any, tuple[Any, ArrayLike
 
 
 def _batch(given: Any, exclude: ArrayLike | None) -> Batch:
-    """The parts of a batch, keys and values as arrays of numbers; a batch without any weight is no keys at all."""
+    """The parts of a batch, keys and values as arrays of numbers; a batch whose weights are all zero has no keys."""
     if not isinstance(given, tuple | list) or not 2 <= len(given) <= 4:
         what = f"{len(given)} parts" if isinstance(given, tuple | list) else type(given).__name__
-        raise TypeError(f"a batch must be (key, value), and if need be sample_weight and labels, got {what}")
+        raise TypeError(f"a batch must be (key, value[, sample_weight[, labels]]), got {what}")
     key, value, weight, labels = Batch(*given)
     if (labels is None) != (exclude is None):
         raise ValueError(

@@ -196,7 +196,7 @@ def _backward_numpy(
     for b, (q, k, v, o, s, go, gl, *options) in enumerate(parts):
         problem = _problem(code, q, k, v, w, tuple(options))
         peak, mass = s.numpy().astype(np.float64)
-        rows, keys = np.flatnonzero(mass > 0.0), slice(None) if problem.kept is None else problem.kept
+        rows, keys = np.flatnonzero(mass > 0.0), slice(None) if problem.used_keys is None else problem.used_keys
         partial = Partial(np.where(mass > 0.0, peak, -np.inf)[rows], mass[rows], o.numpy().astype(np.float64)[rows])
         adjoint = mean_adjoint(partial, o.numpy()[rows], go.numpy()[rows], gl.numpy()[rows])
         found = run_pullback(problem.take(rows), "auto", partial, adjoint, want)

@@ -1,4 +1,4 @@
-"""LocalPooling means and lines from moments: against least squares on the keys themselves, and their adjoint."""
+"""Local means and lines from moments: against least squares on the keys themselves, and their adjoint."""
 
 from __future__ import annotations
 
