@@ -7,7 +7,7 @@ fixes the tree, so results are reproducible to the last bit on any number of wor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,10 +69,10 @@ def block_problem(
         mask=mask,
         sample_weight=key.weight,
         exclude=None if query.labels is None else (query.labels, key.labels),  # type: ignore[arg-type]
+        degree=pooling.degree,
         tol=pooling.tol,
     )
-    engine = worker_engine(pooling.engine, len(problem.query) * len(problem.key))
-    return replace(problem, degree=pooling.degree), engine
+    return problem, worker_engine(pooling.engine, len(problem.query) * len(problem.key))
 
 
 def _state(pooling: BlockPooling, query: RowBlock, key: RowBlock, mask: Array | None = None) -> MergeableState:
@@ -135,36 +135,30 @@ def query_states(
     keys: BlockedRows,
     pooling: BlockPooling,
     near: Array,
-    masks: Callable[[int, int], Any] | None = None,
+    masks: Array | None = None,
 ) -> list[Any]:
-    """One delayed MergeableState for each block of queries, over all blocks of keys that are near."""
-    state, no_keys, merge = (
-        tasks_of("state", _state),
-        tasks_of("empty", empty_state),
-        tasks_of("merge", MergeableState.joined),
-    )
+    """One delayed MergeableState for each block of queries, over all blocks of keys that are near; so are masks."""
+    state, merge = tasks_of("state", _state), tasks_of("merge", MergeableState.joined)
     hard, columns = isinstance(pooling.score, Nearest), pooling.classes or keys.columns
     found = []
     for i, query in enumerate(queries.blocks):
-        tasks = []
-        for j in map(int, np.flatnonzero(near[i])):
-            mask = None if masks is None else masks(i, j)
-            tasks.append(state((i, j), pooling, query, keys.blocks[j], mask))
+        tasks = [
+            state(pooling, query, keys.blocks[j], None if masks is None else masks[i, j])
+            for j in np.flatnonzero(near[i])
+        ]
         if not tasks:
-            tasks = [no_keys((i,), queries.lengths[i], columns, keys.width, degree=pooling.degree, hard=hard)]
-        found.append(merge_tree(tasks, merge, i))
+            no_keys = tasks_of("empty", empty_state)
+            tasks = [no_keys(queries.lengths[i], columns, keys.width, degree=pooling.degree, hard=hard)]
+        found.append(merge_tree(tasks, merge))
     return found
 
 
-def merge_tree(tasks: Sequence[Any], merge: Callable[..., Any], place: int) -> Any:
-    """Adjacent tasks merged until one is left; ``merge`` makes tasks, with ``place`` in their names."""
-    tasks, level = list(tasks), 0
-    while len(tasks) > 1:
-        merged = [
-            merge((place, level, at), a, b) for at, (a, b) in enumerate(zip(tasks[::2], tasks[1::2], strict=False))
-        ]
-        tasks, level = merged + tasks[len(merged) * 2 :], level + 1
-    return tasks[0]
+def merge_tree(items: Sequence[Any], merge: Callable[[Any, Any], Any]) -> Any:
+    """Adjacent items merged, level by level, until one is left."""
+    items = list(items)
+    while len(items) > 1:
+        items = [*map(merge, items[::2], items[1::2]), *items[len(items) // 2 * 2 :]]
+    return items[0]
 
 
 def sketches(queries: BlockedRows, keys: BlockedRows, pooling: BlockPooling, near: Array) -> Iterator[Sketch]:

@@ -15,7 +15,7 @@ from regard.cluster.dask_blocks import dask_blocks
 from regard.core.arrays import Array
 from regard.core.block_bounds import BlockBounds
 from regard.core.bounds import Bounds, bounds_of, require_finite
-from regard.core.problem import matrix
+from regard.core.problem import checked_weight, matrix
 from regard.engines.tasks import compute, current_worker, task_for_each, tasks_of
 
 
@@ -117,7 +117,7 @@ class BlockedRows:
             for number, block in enumerate(self.blocks)
             if cuts[number] < cuts[number + 1]
         ]
-        return tasks_of("gather", concatenate_blocks)((0,), task_for_each("take", _take, parts))
+        return tasks_of("gather", concatenate_blocks)(task_for_each("take", _take, parts))
 
 
 def blocked_rows(
@@ -171,8 +171,7 @@ def _validated_block(names: Sequence[str], number: int, key: Any, value: Any, we
         for name, part in zip(names[1:], (value, weight, labels), strict=True):
             if part is not None and len(part) != len(rows):
                 raise ValueError(f"{names[0]} has {len(rows)} rows but {name} has {len(part)}")
-        if weight is not None:
-            _check_weights(names[2], weight)
+        weight = checked_weight(weight, len(rows), all_zero=True)
         if labels is not None and names[3] == "exclude" and labels.dtype.kind not in "iu":
             raise TypeError(f"{names[3]} must hold integers, got dtype {labels.dtype}")
         block = RowBlock(rows, value, weight, labels)
@@ -201,14 +200,6 @@ def _numbers(name: str, part: Any) -> Array:
         return np.asarray(part.to_numpy(np.float64, na_value=np.nan) if hasattr(part, "to_numpy") else array, float)
     except (TypeError, ValueError):
         raise TypeError(f"{name} must hold real numbers, got text or other objects; encode them first") from None
-
-
-def _check_weights(name: str, weight: Array) -> None:
-    if weight.dtype.kind not in "fiub":
-        raise TypeError(f"{name} must hold real numbers, got dtype {weight.dtype}")
-    if not np.isfinite(weight).all() or (weight < 0).any():
-        row = int(np.flatnonzero(~np.isfinite(weight) | (weight < 0))[0])
-        raise ValueError(f"{name} must be finite and not negative, got {weight[row]} in row {row}")
 
 
 def positive_rows(block: RowBlock) -> Any:

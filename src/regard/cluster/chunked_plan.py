@@ -109,12 +109,12 @@ def _transfers(places: Sequence[str]) -> int:
     """
     found: list[bool] = []
 
-    def merge(_: tuple[int, ...], a: str, b: str) -> str:
+    def merge(a: str, b: str) -> str:
         found.append(a != b)
         return a
 
     if places:
-        merge_tree(places, merge, 0)
+        merge_tree(places, merge)
     return sum(found)
 
 

@@ -5,7 +5,7 @@ The result is lazy if the queries are a dask array, and numpy arrays otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +27,7 @@ class ChunkedProblem(NamedTuple):
     keys: BlockedRows
     pooling: BlockPooling
     near: Array  # (query blocks, key blocks)
-    masks: Callable[[int, int], Any] | None
+    masks: Array | None  # the same shape, delayed
     lazy: bool
 
 
@@ -97,18 +97,18 @@ def lazy_array(blocks: Sequence[Any], lengths: Sequence[int], shape: tuple[int, 
     return da.concatenate([da.from_delayed(block, (length, *shape), dtype=dtype) for block, length in parts], axis=0)
 
 
-def _block_masks(mask: Any, queries: BlockedRows, keys: BlockedRows) -> Callable[[int, int], Any]:
-    """The mask of a pair of blocks, from an array or a dask array (queries, keys)."""
-    shape = queries.size, keys.size
+def _block_masks(mask: Any, queries: BlockedRows, keys: BlockedRows) -> Array:
+    """Delayed masks of all pairs of blocks, from an array or a dask array (queries, keys)."""
+    import dask.array as da
+
+    shape, chunks = (queries.size, keys.size), (queries.lengths, keys.lengths)
     if is_chunked(mask):
         if tuple(mask.shape) != shape:
             raise ValueError(f"mask must have the shape (queries, keys) = {shape}, got shape {mask.shape}")
-        blocks = mask.rechunk((queries.lengths, keys.lengths)).to_delayed()
-        return lambda i, j: blocks[i, j]
+        return np.asarray(mask.rechunk(chunks).to_delayed())
     array = np.asarray(mask)
     try:
         whole = np.broadcast_to(array, shape)
     except ValueError:
         raise ValueError(f"mask must broadcast to (queries, keys) = {shape}, got shape {array.shape}") from None
-    rows, columns = queries.offsets, keys.offsets
-    return lambda i, j: whole[rows[i] : rows[i + 1], columns[j] : columns[j + 1]]
+    return np.asarray(da.from_array(whole, chunks, name=False).to_delayed())

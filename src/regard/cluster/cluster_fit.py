@@ -145,7 +145,7 @@ def _learn(
     limit: float = MAX_ROWS_ON_ONE_WORKER if bandwidth in CRITERIA else np.inf
     limit = MAX_ROWS_ON_ONE_WORKER_FOR_HEADS if heads else limit
     if rows.weighted_rows <= limit and sum(each.nbytes for each in rows.summaries) <= MAX_BYTES_ON_ONE_WORKER:
-        (found,) = compute([tasks_of("fit", _fit_on_worker)((0,), clone(model), list(rows.blocks), rows.labelled)])
+        (found,) = compute([tasks_of("fit", _fit_on_worker)(clone(model), list(rows.blocks), rows.labelled)])
         vars(model).update(found)
         return None
     if bandwidth != "loo":

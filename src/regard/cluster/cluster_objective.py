@@ -146,17 +146,13 @@ class ClusterObjective(Objective):
 
     def _at(self, w: ArrayLike, ridge: float, gradient: bool) -> Evaluation:
         pooling, near, evaluated = self._evaluated(w, ridge, gradient)
-        block_gradient, plus, total = (
-            tasks_of("gradient", _block_gradient),
-            tasks_of("add", add),
-            tasks_of("total", _total),
-        )
-        parts = []
-        for i, (block, found) in enumerate(zip(self.queries.blocks, evaluated, strict=True)):
-            keys = map(int, np.flatnonzero(near[i]) if gradient else ())
-            slopes = [block_gradient((i, j), pooling, block, self.keys.blocks[j], found) for j in keys]
-            parts.append(total((i,), found, merge_tree(slopes, plus, i) if slopes else None))
-        whole: Evaluation = compute([merge_tree(parts, tasks_of("sum", _sum), 0)])[0]
+        block_gradient, total = tasks_of("gradient", _block_gradient), tasks_of("total", _total)
+        plus, parts = tasks_of("add", add), []
+        for block, found, pairs in zip(self.queries.blocks, evaluated, near & gradient, strict=True):
+            keys = [self.keys.blocks[j] for j in np.flatnonzero(pairs)]
+            slopes = [block_gradient(pooling, block, key, found) for key in keys]
+            parts.append(total(found, merge_tree(slopes, plus) if slopes else None))
+        whole: Evaluation = compute([merge_tree(parts, tasks_of("sum", _sum))])[0]
         return whole._replace(answer=self._answers(evaluated))
 
     def _evaluated(self, w: ArrayLike, ridge: float, gradient: bool) -> tuple[BlockPooling, Array, list[Any]]:
@@ -211,7 +207,7 @@ def cluster_objective(
         centre, scale = np.where(moves, whole.mean[width:], least), np.where(moves, deviation[width:], 1.0)
         block_loss = SquaredError(np.zeros((0, len(scale))), centre, scale)
         if loss == "absolute":
-            (corner,) = compute([tasks_of("corner", _corner)((0,), block_loss, list(rows.blocks))])
+            (corner,) = compute([tasks_of("corner", _corner)(block_loss, list(rows.blocks))])
             block_loss = AbsoluteError(block_loss.columns, centre, scale, corner)
     none = np.zeros(0)
     return ClusterObjective(

@@ -41,7 +41,7 @@ class ClusterRows(TrainingRows):
         states = [query_states(queries, keys, each, pairs_in_reach(queries, keys, each)) for each in poolings]
         prior = None
         if smoother.empty == "prior" and classes is not None:
-            prior = tasks_of("prior", _normalised)((0,), keys.tasks("frequency", _frequency, len(classes)))
+            prior = tasks_of("prior", _normalised)(keys.tasks("frequency", _frequency, len(classes)))
         options = smoother.empty, prior, keys.single and classes is None
         each_block = zip(queries.blocks, zip(*states, strict=True), strict=True)
         return task_for_each(
@@ -91,7 +91,7 @@ def lazy_answers(model: Any, X: Any, method: str) -> Array:
         parts = task_for_each("answer", _as_method, ((one, model.empty, method, classes) for one in answers))
     else:
         # A model in memory travels once and predicts block by block; empty blocks are not passed to it.
-        shared, no_rows = tasks_of("model", _same)((0,), model), np.empty((0, *shape), dtype)
+        shared, no_rows = tasks_of("model", _same)(model), np.empty((0, *shape), dtype)
         parts = queries.tasks("predict", _predicted, shared, method, no_rows)
     lazy: Array = lazy_array(parts, queries.lengths, shape, dtype)
     return lazy

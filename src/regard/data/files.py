@@ -181,13 +181,6 @@ def _reason(reason: Exception) -> str:
 
 
 def _file_type(mode: int) -> str:
-    for test, name in (
-        (stat.S_ISDIR, "a directory"),
-        (stat.S_ISFIFO, "a pipe"),
-        (stat.S_ISCHR, "a device"),
-        (stat.S_ISBLK, "a device"),
-        (stat.S_ISSOCK, "a socket"),
-    ):
-        if test(mode):
-            return name
-    return "a special file"
+    known = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+    known |= dict.fromkeys((stat.S_IFCHR, stat.S_IFBLK), "a device")
+    return known.get(stat.S_IFMT(mode), "a special file")

@@ -66,7 +66,7 @@ def _on_workers(
     """The results of a runner function for every block of queries, each with ``more`` arguments of its own."""
     cuts = _cuts(problem, step)
     # A task of its own, so that the keys are sent once to each worker.
-    shared = tasks_of("keys", replace)((0,), problem.take(slice(0)))  # type: ignore[arg-type]
+    shared = tasks_of("keys", replace)(problem.take(slice(0)))  # type: ignore[arg-type]
     labels, mask = None if problem.exclude is None else problem.exclude[0], problem.mask
     blocks = [[None if part is None else part[rows] for part in (problem.query, mask, labels)] for rows in cuts]
     rest = [()] * len(cuts) if more is None else more

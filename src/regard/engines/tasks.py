@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from importlib.util import find_spec
+from itertools import count, starmap
 from typing import Any
 from uuid import uuid4
 
@@ -48,27 +49,22 @@ def require_dask() -> Any:
 
 
 def tasks_of(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that makes delayed calls of a pure function; dashboards show them as ``regard-name-…``.
-
-    Its first argument is a tuple of numbers that distinguishes the call from all others.
-    """
+    """A function that makes delayed calls of a pure function; dashboards show them as ``regard-name-…``."""
     require_dask()
     from dask.delayed import delayed
 
     made: Any = delayed(function, pure=False)
-    token = uuid4().hex
+    token, number = uuid4().hex, count()
 
-    def task(place: tuple[int, ...], *arguments: Any, **options: Any) -> Any:
-        key = "-".join([f"regard-{name}-{token}", *map(str, place)])
-        return made(*arguments, **options, dask_key_name=key)
+    def task(*arguments: Any, **options: Any) -> Any:
+        return made(*arguments, **options, dask_key_name=f"regard-{name}-{token}-{next(number)}")
 
     return task
 
 
 def task_for_each(name: str, function: Callable[..., Any], arguments: Iterable[Sequence[Any]]) -> list[Any]:
     """Delayed calls of a pure function, one for each tuple of arguments."""
-    task = tasks_of(name, function)
-    return [task((number,), *each) for number, each in enumerate(arguments)]
+    return list(starmap(tasks_of(name, function), arguments))
 
 
 def worker_engine(engine: str, pairs: int) -> str:
