@@ -11,7 +11,7 @@ import pytest
 from regard import engines
 from regard.core.problem import Adjoint, Gradients, Problem, build
 from regard.core.state import Partial, finish
-from regard.engines.cpu import gradients, kd_passes, passes, pruned, reference
+from regard.engines.cpu import gradients, kd_passes, passes, pruned, pruning, reference
 from regard.pooling import planner
 from regard.pooling.functions import attention_weights, explain_plan, pool
 from regard.pooling.planner import plan
@@ -227,7 +227,7 @@ def test_it_does_skip(score, monkeypatch):
 
 
 def test_it_sees_everything_where_everything_counts(monkeypatch):
-    monkeypatch.setattr(kd_passes, "every_pair_counts", lambda problem, space: False)
+    monkeypatch.setattr(pruning, "every_pair_counts", lambda problem, space: False)
     assert seen_share(make(DATA["itself"], Gaussian(0.01)), monkeypatch) == (1.0, 1.0)
 
 

@@ -36,9 +36,8 @@ def exp2_products(block):
     """tile = 2^(tile·c)."""
     c = block.broadcast(block.value("c"))
     with cgutils.for_range(block.builder, block.value("n")) as key:
-        place = block.at(key.index, block.width)
-        powers = [block.exp2_product(x, c) for x in block.load(block.data("tile"), place)]
-        block.store(powers, block.data("tile"), place)
+        powers = [block.exp2_product(x, c) for x in block.load("tile", key.index)]
+        block.store(powers, "tile", key.index)
 
 
 @pytest.fixture(scope="module")

@@ -104,9 +104,8 @@ def _over_keys(
         at = slice(2 * pair, 2 * pair + 2)
         both = real_columns(sums)[:, : values.columns.shape[1] - 2 * pair]
         if own is not None:
-            both[own.rows] -= (
-                np.sum([own.term(power) for power in group], axis=0)[:, None] * values.columns[own.keys, at]
-            )
+            terms = np.sum([own.term(power) for power in group], axis=0)
+            both[own.rows] -= terms[:, None] * values.columns[own.keys, at]
         for name, a, factor in uses[group]:
             term = (polynomial[factor][:, at] * both).sum(axis=1)
             if name == "w":
@@ -139,9 +138,8 @@ def _over_queries(
     def multiplied(extra: Power, pair: int) -> Array:
         return np.asarray(sum(grid.kernel(each[pair], add_powers(power, extra), -1) for power, each in spectra.items()))
 
-    found = grid.sums(
-        grid.angles(problem.key, rows_where(grid.keys)), (multiplied(*each) for each in wanted), grid.eps, threads
-    )
+    angles = grid.angles(problem.key, rows_where(grid.keys))
+    found = grid.sums(angles, (multiplied(*each) for each in wanted), grid.eps, threads)
     for (extra, pair), sums in zip(wanted, found, strict=True):
         at = slice(2 * pair, 2 * pair + 2)
         both = real_columns(sums)[:, : values.columns.shape[1] - 2 * pair]

@@ -12,7 +12,7 @@ from regard.core.problem import Adjoint, Gradients, Problem
 from regard.core.scores import Additive, DotProduct, Radial
 from regard.core.state import Partial
 from regard.engines.cpu.program_inputs import packed, read_only, read_only_inputs, unpacked
-from regard.engines.cpu.pruning import TileSelection
+from regard.engines.cpu.pruning import SelectTiles
 from regard.engines.cpu.worker_threads import query_jobs, run_jobs
 from regard.programs.cpu.backward_sums import backward_over_keys, backward_over_queries
 from regard.programs.cpu.centred_moments import backward_centred
@@ -25,7 +25,7 @@ def sums_over_keys(
     step: Step,
     partial: Partial,
     adjoint: Adjoint,
-    select: TileSelection,
+    select: SelectTiles,
     only_w: bool,
 ) -> tuple[Array, Array]:
     """Sums over keys for the gradients of w and of the (projected) queries; the latter has no columns if ``only_w``."""
@@ -38,8 +38,8 @@ def sums_over_keys(
         packed_rows[-1, :, lanes - (len(pairs.queries) * lanes - pairs.rows) :] = 0.0
         return read_only(packed_rows)
 
-    left, value, right = pack(adjoint.left * inverse_mass), pack(adjoint.value), pack(-adjoint.right)
-    plain = pack(np.zeros((len(inverse_mass), 0)) if adjoint.plain is None else adjoint.plain * inverse_mass)
+    plain = np.zeros((len(inverse_mass), 0)) if adjoint.plain is None else adjoint.plain * inverse_mass
+    cotangent = tuple(map(pack, (adjoint.left * inverse_mass, adjoint.value, -adjoint.right, plain)))
     peak = packed(partial.peak.astype(dtype), lanes)
     columns, size = read_only(problem.columns), pairs.keys.shape[1]
     grad_query = np.zeros((len(pairs.queries), 0 if only_w else size, 2, lanes))
@@ -47,11 +47,10 @@ def sums_over_keys(
     def run(rows: slice) -> Array:
         grad_w = np.zeros((1 if pairs.form == ADDITIVE else size, size))
         where = rows.start, rows.stop, step.key_tile, select(rows)
-        sums = pairs, columns, left, value, right, plain
         if problem.rough and only_w:
-            backward_centred(*sums, *where, peak, grad_w)
+            backward_centred(pairs, columns, cotangent, *where, peak, grad_w)
         else:
-            backward_over_keys(*sums, *where, peak, grad_w, grad_query)
+            backward_over_keys(pairs, columns, cotangent, *where, peak, grad_w, grad_query)
         return grad_w
 
     parts = run_jobs(run, query_jobs(pairs.queries, step), step.threads)
@@ -59,7 +58,7 @@ def sums_over_keys(
 
 
 def sums_over_queries(
-    problem: Problem, pairs: PairInputs, step: Step, partial: Partial, adjoint: Adjoint, select: TileSelection
+    problem: Problem, pairs: PairInputs, step: Step, partial: Partial, adjoint: Adjoint, select: SelectTiles
 ) -> tuple[Array, Array]:
     """Sums over queries for the gradients of the (projected) keys and of the values."""
     dtype, lanes = problem.query.dtype, pairs.queries.shape[2]
@@ -85,20 +84,17 @@ def sums_over_queries(
     peak = packed(own.astype(dtype), lanes)
     signs = np.r_[1.0, np.full(adjoint.left.shape[1] - 1, -1.0)]  # δ changes sign when the roles are exchanged
     nothing = np.zeros((len(adjoint.left), 0))
-    flat = nothing if adjoint.plain is None else adjoint.plain * signs[: adjoint.plain.shape[1]]
-    left, right, plain = (
-        read_only(part.astype(dtype)) for part in (adjoint.left * signs, -adjoint.right * signs, flat)
-    )
-    value, inverse_mass = read_only(adjoint.value.astype(dtype)), read_only(_inverse_mass(partial).astype(dtype))
+    plain = nothing if adjoint.plain is None else adjoint.plain * signs[: adjoint.plain.shape[1]]
+    parts = adjoint.left * signs, adjoint.value, -adjoint.right * signs, plain
+    cotangent = tuple(read_only(part.astype(dtype)) for part in parts)
+    inverse_mass = read_only(_inverse_mass(partial).astype(dtype))
     columns = read_only(packed(problem.columns, lanes))
     grad_key = np.zeros((len(columns), pairs.keys.shape[1], 2, lanes))
     grad_value = np.zeros((len(columns), problem.columns.shape[1], 2, lanes))
 
     def run(rows: slice) -> None:
         where = rows.start, rows.stop, step.key_tile, select(rows)
-        backward_over_queries(
-            mirrored, inverse_mass, columns, left, value, right, plain, *where, peak, grad_key, grad_value
-        )
+        backward_over_queries(mirrored, inverse_mass, columns, cotangent, *where, peak, grad_key, grad_value)
 
     run_jobs(run, query_jobs(columns, step), step.threads)
     key, values = (unpacked(grad.sum(axis=2), n_key) for grad in (grad_key, grad_value))

@@ -15,17 +15,8 @@ from regard.core.plan import Step
 from regard.core.problem import Adjoint, Gradients, Outcome, Problem
 from regard.core.scores import Nearest
 from regard.core.state import Partial
-from regard.engines.cpu import passes
+from regard.engines.cpu import passes, pruning
 from regard.engines.cpu.program_inputs import unsorted
-from regard.engines.cpu.pruning import (
-    ScoreSpace,
-    TilePruner,
-    TileSelection,
-    every_pair_counts,
-    score_space,
-    select_every_tile,
-    tile_pruner,
-)
 from regard.programs.cpu.kd_tree import kd_sort
 from regard.programs.cpu.lanes import block_lanes
 
@@ -47,8 +38,8 @@ def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, w
     if ordered is None:
         return passes.pullback(problem, step, partial, adjoint, want)
     partial, adjoint = partial.take(ordered.queries), adjoint.take(ordered.queries)
-    over_keys = ordered.over_keys(partial) if want & {"w", "query"} else select_every_tile
-    over_queries = ordered.over_queries(partial) if want & {"key", "value"} else select_every_tile
+    over_keys = ordered.over_keys(partial) if want & {"w", "query"} else pruning.select_every_tile
+    over_queries = ordered.over_queries(partial) if want & {"key", "value"} else pruning.select_every_tile
     found = passes.pullback(ordered.problem, ordered.step, partial, adjoint, want, over_keys, over_queries)
     orders = {"query": ordered.queries, "key": ordered.keys, "value": ordered.keys}
     return found._replace(**{name: unsorted(getattr(found, name), orders[name]) for name in want - {"w"}})
@@ -60,26 +51,26 @@ class KdProblem:
 
     problem: Problem
     step: Step
-    space: ScoreSpace
+    space: pruning.ScoreSpace
     queries: Array  # (Q,) the caller's indices of the sorted queries
     keys: Array  # (K,)
 
-    def pruner(self) -> TilePruner:
+    def pruner(self) -> pruning.TilePruner:
         """Bounds of the tiles of keys, for the queries."""
-        return tile_pruner(self.problem, self.step, self.space, self.problem.log_weight)
+        return pruning.tile_pruner(self.problem, self.step, self.space, self.problem.log_weight)
 
-    def over_keys(self, partial: Partial) -> TileSelection:
+    def over_keys(self, partial: Partial) -> pruning.SelectTiles:
         """Selects tiles of keys for blocks of queries whose state is known."""
         pruner = self.pruner()
         return pruner.selection(pruner.threshold(partial.peak, partial.mass, np.inf))
 
-    def over_queries(self, partial: Partial) -> TileSelection:
+    def over_queries(self, partial: Partial) -> pruning.SelectTiles:
         """Selects tiles of queries for blocks of keys: the same pairs, with the roles exchanged."""
-        unbiased = tile_pruner(self.problem, self.step, self.space, None)
+        unbiased = pruning.tile_pruner(self.problem, self.step, self.space, None)
         threshold = unbiased.threshold(partial.peak, partial.mass, np.inf) + unbiased.margin
         mirrored = replace(self.space, query=self.space.key, key=self.space.query)
         max_bias = np.where(threshold < np.inf, 0.0 if unbiased.compact else -threshold, -np.inf)
-        pruner = replace(tile_pruner(self.problem, self.step, mirrored, max_bias), margin=unbiased.margin)
+        pruner = replace(pruning.tile_pruner(self.problem, self.step, mirrored, max_bias), margin=unbiased.margin)
         own = self.problem.log_weight
         base = np.zeros(len(self.keys)) if own is None else -own
         return pruner.selection(pruner.threshold(base, np.ones(len(base)), np.inf))
@@ -87,9 +78,13 @@ class KdProblem:
 
 def kd_ordered(problem: Problem, step: Step) -> KdProblem | None:
     """The problem in kd-tree order; None if every pair counts, or if no bounds can be computed."""
-    if not problem.sketch().pairs or isinstance(problem.score, Nearest) or (space := score_space(problem)) is None:
+    if (
+        not problem.sketch().pairs
+        or isinstance(problem.score, Nearest)
+        or (space := pruning.score_space(problem)) is None
+    ):
         return None
-    if every_pair_counts(problem, space):
+    if pruning.every_pair_counts(problem, space):
         return None
     lanes = block_lanes(problem.query.dtype.itemsize)
     keys = kd_order(space.key, space.w, step.key_tile, lanes)

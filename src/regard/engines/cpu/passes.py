@@ -35,7 +35,7 @@ from regard.engines.cpu.program_inputs import (
     squares_fit,
     unpacked,
 )
-from regard.engines.cpu.pruning import TilePruner, TileSelection, select_every_tile, visit_tiles
+from regard.engines.cpu.pruning import SelectTiles, TilePruner, select_every_tile, visit_tiles
 from regard.engines.cpu.worker_threads import query_jobs, run_jobs, split_range
 from regard.programs.cpu.centred_moments import add_centred_moments
 from regard.programs.cpu.gaussian_sums import gaussian_sums
@@ -76,13 +76,11 @@ def _finer(problem: Problem, redo_rows: Array, peak: Array, step: Step) -> Outco
     part = problem.take(np.flatnonzero(redo_rows))
     if problem.query.dtype == np.float32:
         return _moments(in_float64(part), step)
-    found, top = _relative_to_peak(part, peak[redo_rows], lambda pairs: ((out := _split(part, pairs, step)), out.peak))
+    found, top = _above_peak(part, peak[redo_rows], lambda pairs: ((out := _split(part, pairs, step)), out.peak))
     return Outcome(found._replace(peak=top))
 
 
-def _relative_to_peak(
-    problem: Problem, peak: Array, run: Callable[[PairInputs], tuple[Any, Array]]
-) -> tuple[Any, Array]:
+def _above_peak(problem: Problem, peak: Array, run: Callable[[PairInputs], tuple[Any, Array]]) -> tuple[Any, Array]:
     """Output of ``run`` on scores relative to ``peak`` (Q,) in double-double arithmetic, and the exact peaks (Q,).
 
     ``run`` returns its output and the peaks of the relative scores.
@@ -120,7 +118,7 @@ def weights(problem: Problem, step: Step) -> tuple[Array, Array | None]:
     if redo_rows.any():
         part = problem.take(np.flatnonzero(redo_rows))
         if problem.query.dtype == np.float64:
-            out[redo_rows], _ = _relative_to_peak(part, peak[redo_rows], lambda pairs: _weights(part, pairs, step))
+            out[redo_rows], _ = _above_peak(part, peak[redo_rows], lambda pairs: _weights(part, pairs, step))
         else:
             out[redo_rows], found = weights(in_float64(part), step)
             if uncertified is not None and found is not None:
@@ -185,8 +183,8 @@ def pullback(
     partial: Partial,
     adjoint: Adjoint,
     want: frozenset[str],
-    over_keys: TileSelection = select_every_tile,
-    over_queries: TileSelection = select_every_tile,
+    over_keys: SelectTiles = select_every_tile,
+    over_queries: SelectTiles = select_every_tile,
 ) -> Gradients:
     """Gradients through the scores; called through ``pullback_in_precision``.
 
@@ -210,11 +208,10 @@ def pullback(
         if only_w:
             del raw["query"]
     if want & {"key", "value"} or (isinstance(problem.score, Additive) and "w" in want):
-        raw["key"], raw["value"] = (
-            (np.zeros(problem.key.shape), _hard_values(problem, step, cotangent))
-            if pairs.hard
-            else sums_over_queries(problem, pairs, step, partial, cotangent, over_queries)
-        )
+        if pairs.hard:
+            raw["key"], raw["value"] = np.zeros(problem.key.shape), _hard_values(problem, step, cotangent)
+        else:
+            raw["key"], raw["value"] = sums_over_queries(problem, pairs, step, partial, cotangent, over_queries)
     return Gradients(**{name: grad for name, grad in chain_rule(problem, raw).items() if name in want})
 
 
@@ -230,9 +227,8 @@ def _can_fuse(problem: Problem) -> bool:
         return False
     if problem.degree or problem.columns.shape[1] != 1 or problem.query.shape[0] < MIN_QUERIES_TO_FUSE:
         return False
-    return squares_fit(
-        float(problem.score.w.max(initial=0.0)), problem.largest, problem.key.shape[1], problem.query.dtype
-    )
+    largest_w = float(problem.score.w.max(initial=0.0))
+    return squares_fit(largest_w, problem.largest, problem.key.shape[1], problem.query.dtype)
 
 
 def _fused(problem: Problem, step: Step, pruner: TilePruner | None) -> Partial:

@@ -20,12 +20,12 @@ from regard.core.state import Partial
 from regard.engines.cpu.kd_passes import kd_order
 from regard.engines.cpu.prepared import MAX_MAGNITUDE, MIN_MAGNITUDE, Prepared, is_plain_mean, shaped_as
 from regard.engines.cpu.program_inputs import lane_labels, packed, read_only, unpacked, unsorted
-from regard.engines.cpu.pruning import ScoreSpace, bounds_of_tiles
+from regard.engines.cpu.pruning import ScoreSpace, bounds_of_tiles, tiles_above
 from regard.engines.cpu.worker_threads import query_jobs, run_jobs
-from regard.programs.cpu.gaussian_derivatives import MAX_FEATURES, gaussian_derivative_sums
+from regard.programs.cpu.gaussian_derivatives import MAX_FEATURES, derivative_sums
 from regard.programs.cpu.gaussian_sums import gaussian_sums
 from regard.programs.cpu.lanes import CUTOFF_EXPONENT, LOG2E, block_lanes
-from regard.programs.cpu.tile_bounds import TileBounds, select_tiles
+from regard.programs.cpu.tile_bounds import TileBounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,19 +64,14 @@ class TiledMeans(Prepared):
         bounds, threshold = self.bounds._replace(w=w), self._threshold(w)
 
         def run(rows: slice) -> None:
-            selected = np.empty((rows.stop - rows.start, len(bounds.low)), np.uint8)
-            select_tiles(bounds, rows.start, threshold[rows], selected)
+            selected, out = tiles_above(bounds, rows, threshold[rows]), sums[rows]
             queries, labels = self.queries[rows], self.query_labels[rows]
             if slopes:
                 of_keys = self.keys, self.values, self.weights, self.key_labels
-                gaussian_derivative_sums(
-                    queries, self.own[rows], labels, *of_keys, w**2, c, cutoff, tile, selected, sums[rows]
-                )
+                derivative_sums(queries, self.own[rows], labels, *of_keys, w**2, c, cutoff, tile, selected, out)
             else:
                 where = 0, len(self.keys), tile, selected
-                gaussian_sums(
-                    queries, labels, self.keys, self.key_labels, w, self.columns, c, cutoff, *where, sums[rows]
-                )
+                gaussian_sums(queries, labels, self.keys, self.key_labels, w, self.columns, c, cutoff, *where, out)
 
         run_jobs(run, query_jobs(self.queries, self.step), self.step.threads)
         found = unsorted(unpacked(sums.sum(axis=2), len(self.order)), self.order)

@@ -23,7 +23,7 @@ from regard.engines.cpu.program_inputs import packed, read_only
 from regard.programs.cpu.lanes import block_lanes
 from regard.programs.cpu.tile_bounds import TileBounds, nearest_tiles, select_tiles
 
-TileSelection = Callable[[slice], Array]
+SelectTiles = Callable[[slice], Array]
 
 # Bits of the mass that skipped keys must not change, by size of the float.
 MASS_BITS = {4: 32, 8: 53}
@@ -90,16 +90,17 @@ class TilePruner:
             log_mass = peak.astype(np.float64) * (1.0 + 1e-14) + np.log(np.where(attended, mass, 1.0))
         return np.where(attended, log_mass - self.margin, empty)
 
-    def selection(self, threshold: Array) -> TileSelection:
+    def selection(self, threshold: Array) -> SelectTiles:
         """Selects tiles for blocks of queries with known thresholds (Q,)."""
         packed_threshold = packed(threshold, self.bounds.queries.shape[2])
-        return lambda rows: self.tiles(rows, packed_threshold[rows])
+        return lambda rows: tiles_above(self.bounds, rows, packed_threshold[rows])
 
-    def tiles(self, rows: slice, threshold: Array) -> Array:
-        """The tiles selected (blocks, tiles), given thresholds (blocks, lanes)."""
-        selected = np.empty((rows.stop - rows.start, self.bounds.low.shape[0]), np.uint8)
-        select_tiles(self.bounds, rows.start, threshold, selected)
-        return selected
+
+def tiles_above(bounds: TileBounds, rows: slice, threshold: Array) -> Array:
+    """Mask (blocks, tiles) of the tiles that can exceed the thresholds (blocks, lanes) of the blocks ``rows``."""
+    selected = np.empty((len(threshold), len(bounds.low)), np.uint8)
+    select_tiles(bounds, rows.start, threshold, selected)
+    return selected
 
 
 def visit_tiles(
@@ -124,7 +125,7 @@ def visit_tiles(
         visited |= selected
         threshold, count = pruner.threshold(*found(), empty=-np.inf), 2 * count
         unfinished = (threshold == -np.inf).any(axis=1) & ~visited.all(axis=1)
-    add(pruner.tiles(rows, threshold) & ~visited & 1)
+    add(tiles_above(pruner.bounds, rows, threshold) & ~visited & 1)
 
 
 def bounds_of_tiles(

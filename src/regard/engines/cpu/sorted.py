@@ -239,11 +239,9 @@ class _Backward:
         behind, ahead = layout.x[np.maximum(ends[0] - 1, 0)], layout.x[np.minimum(ends[1], n - 1)]
         above_ends = np.searchsorted(ends[1], every, side="right")
         below_ends = np.searchsorted(ends[0], every, side="right")
-        above = decaying_sums_of(
-            ahead, layout.q, inverse_mass * by_right, columns, layout.x, layout.x, above_ends, layout.w, orders, False
-        )
-        below = decaying_sums_of(
-            behind, layout.q, inverse_mass * by_left, columns, layout.x, layout.x, below_ends, layout.w, orders, True
-        )
+        from_left = ahead, layout.q, inverse_mass * by_right, columns
+        from_right = behind, layout.q, inverse_mass * by_left, columns
+        above = decaying_sums_of(from_left, layout.x, layout.x, above_ends, layout.w, orders, False)
+        below = decaying_sums_of(from_right, layout.x, layout.x, below_ends, layout.w, orders, True)
         # dK/du = −K, and queries before a key are on its left.
         return above - below if rate else above + below

@@ -75,9 +75,8 @@ def _windows(x: Array, q: Array, radius: float, threads: int) -> tuple[Array, Ar
 
 def _target_jobs(targets: int, threads: int) -> list[slice]:
     """The targets of each job. Every target reads the same blocks in the same order, however jobs are split."""
-    return split_range(
-        targets, max(1, min(-(-targets // (threads if targets >= MIN_QUERIES_TO_THREAD else 1)), MAX_QUERIES_PER_JOB))
-    )
+    jobs = threads if targets >= MIN_QUERIES_TO_THREAD else 1
+    return split_range(targets, max(1, min(-(-targets // jobs), MAX_QUERIES_PER_JOB)))
 
 
 def size_of_w(score: Radial) -> float:
@@ -196,9 +195,8 @@ def laplace_sums(layout: SortedLayout, left: Array, right: Array, orders: Orders
 
     def run(back: bool) -> Array:
         to, ends = (ahead, right) if back else (behind, left)
-        return decaying_sums_of(
-            layout.x, layout.x, layout.s, layout.columns, to, layout.q, ends, layout.w, orders, back
-        )
+        sources = layout.x, layout.x, layout.s, layout.columns
+        return decaying_sums_of(sources, to, layout.q, ends, layout.w, orders, back)
 
     before, after = run_jobs(run, [False, True], layout.threads)
     total: Array = after * by_right[:, None]
@@ -207,18 +205,9 @@ def laplace_sums(layout: SortedLayout, left: Array, right: Array, orders: Orders
 
 
 def decaying_sums_of(
-    at: Array,
-    x: Array,
-    s: Array,
-    columns: Array,
-    to: Array,
-    q: Array,
-    ends: Array,
-    w: float,
-    orders: Orders,
-    back: bool,
+    sources: tuple[Array, ...], to: Array, q: Array, ends: Array, w: float, orders: Orders, back: bool
 ) -> Array:
-    """Decaying sums over sources before ``ends``, or with ``back`` from there on; see ``decaying_sums``."""
-    out = np.empty((len(q), 1 + orders[0] + columns.shape[1] * (1 + orders[1])))
-    decaying_sums(at, x, s, columns, to, q, ends, w, orders, back, out)
+    """Sums over sources (at, x, s, columns) before ``ends``, or with ``back`` from there on; see ``decaying_sums``."""
+    out = np.empty((len(q), 1 + orders[0] + sources[-1].shape[1] * (1 + orders[1])))
+    decaying_sums(*sources, to, q, ends, w, orders, back, out)
     return out

@@ -70,13 +70,13 @@ def moments(problem: Problem, step: Step) -> Outcome:
 def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
     """Gradients through the scores; ``partial`` is what ``moments`` returned for the same problem."""
     if not problem.sketch().pairs:
-        return _pullback_by_pairs(problem, step, partial, adjoint, want)
+        return _pair_pullback(problem, step, partial, adjoint, want)
     double = _checked(problem)
     linear = adjoint.left.shape[1] > 1
     grid = fourier_grid(double, 4 if linear else 2)
     # Without moments of degree 2 the error of a local line cannot be bounded.
     if grid is None or (linear and double.degree < 2):
-        return _pullback_by_pairs(problem, step, partial, adjoint, want)
+        return _pair_pullback(problem, step, partial, adjoint, want)
     values, key_rows = scaled_values(double), rows_where(grid.keys)
     spectra = grid.spectrum(grid.angles(double.key, key_rows), values.strengths(key_rows), step.threads)
     certified = _certified_by_state(double, grid, values, grid.error(values.total, grid.magnitude(spectra)), partial)
@@ -88,7 +88,7 @@ def pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, w
         parts.append((rows, gradients_by_fourier(inputs, mass, adjoint.take(rows), want)))
     if len(rest):
         left = problem.take(rest), step, partial.take(rest), adjoint.take(rest), want
-        parts.append((rest, _pullback_by_pairs(*left)))
+        parts.append((rest, _pair_pullback(*left)))
     total: dict[str, Any] = {}
     for name in want:
         total[name] = np.zeros(double.query.shape) if name == "query" else 0.0
@@ -104,24 +104,23 @@ def _certified_by_state(
     problem: Problem, grid: FourierGrid, values: ScaledValues, sum_error: float, partial: Partial
 ) -> Array:
     """Which queries (Q,) are certified, judged by their state; ``sum_error`` bounds the error of every sum."""
-    mass = partial.mass * np.exp(np.where(partial.mass > 0.0, partial.peak, 0.0))
-    full = mass.copy()
+    full = _unscaled_mass(partial)
     own = own_keys(problem, grid, slice(None), values.weight)
     if own is not None:
         full[own.rows] += own.weight
-    return grid.queries & _certified(problem, grid, values, own, sum_error + grid.shift_error * full, mass, partial)
+    return grid.queries & _certified(problem, grid, values, own, sum_error + grid.shift_error * full, partial)
+
+
+def _unscaled_mass(state: Partial) -> Array:
+    """Masses relative to a peak of 0."""
+    return np.asarray(state.mass * np.exp(np.where(state.mass > 0.0, state.peak, 0.0)))
 
 
 def _certified(
-    problem: Problem,
-    grid: FourierGrid,
-    values: ScaledValues,
-    own: OwnKeys | None,
-    error: Array,
-    mass: Array,
-    state: Partial,
+    problem: Problem, grid: FourierGrid, values: ScaledValues, own: OwnKeys | None, error: Array, state: Partial
 ) -> Array:
-    """Which queries (n,) are certified, given bounds on the error of their sums and masses relative to a peak of 0."""
+    """Which queries (n,) are certified, given bounds on the errors of their sums."""
+    mass = _unscaled_mass(state)
     certified = 2.0 * error <= problem.tol * (mass - error)
     if own is not None and own.several is not None:
         certified &= ~own.several
@@ -140,9 +139,7 @@ def _certified(
     return certified
 
 
-def _pullback_by_pairs(
-    problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, want: frozenset[str]
-) -> Gradients:
+def _pair_pullback(problem: Problem, step: Step, partial: Partial, adjoint: Adjoint, want: frozenset[str]) -> Gradients:
     """Gradients pair by pair."""
     run = passes.pullback if len(problem.query) <= MAX_QUERIES_UNORDERED else kd_passes.pullback
     return passes.pullback_in_precision(run, in_working_precision(problem), step, partial, adjoint, want)
@@ -191,7 +188,7 @@ def fourier_sums(problem: Problem, grid: FourierGrid, rows: Rows, threads: int) 
     mass = found[(0,) * r][:, 0]
     error = grid.error(total, magnitude) + grid.shift_error * np.abs(full)
     state = Partial(np.zeros(len(mass)), mass, _flat(problem, grid, values, found))
-    return FourierSums(mass, state.moments, error, _certified(problem, grid, values, own, error, mass, state))
+    return FourierSums(mass, state.moments, error, _certified(problem, grid, values, own, error, state))
 
 
 def _flat(problem: Problem, grid: FourierGrid, values: ScaledValues, found: dict[Power, Array]) -> Array:

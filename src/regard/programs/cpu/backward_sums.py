@@ -28,19 +28,18 @@ from regard.programs.cpu.tile_moments import tile_weights
 
 
 @program
-def backward_over_keys(
-    pairs, columns, left, value, right, plain, start, stop, tile_keys, selected, peak, grad_w, grad_query
-):
+def backward_over_keys(pairs, columns, adjoint, start, stop, tile_keys, selected, peak, grad_w, grad_query):
     """Add the sums over keys for the blocks start … stop.
 
-    columns (K, P); left, right, plain (blocks, 1 or 1 + d, lanes), left and plain divided by the mass, right negated,
-    plain with no rows if absent; value (blocks, P, lanes); grad_w (d, d) Σ c·δδᵀ (only its diagonal unless w is a
-    matrix), or (1, h) for ADDITIVE; grad_query (blocks, d or h, 2, lanes), or (blocks, 0, 2, lanes) if a radial score's
-    is not needed; selected (stop − start, tiles): tiles to include for each block, all if empty.
+    columns (K, P); adjoint = (left, value, right, plain): left, right, plain (blocks, 1 or 1 + d, lanes), left and
+    plain divided by the mass, right negated, plain with no rows if absent, value (blocks, P, lanes); grad_w (d, d)
+    Σ c·δδᵀ (only its diagonal unless w is a matrix), or (1, h) for ADDITIVE; grad_query (blocks, d or h, 2, lanes), or
+    (blocks, 0, 2, lanes) if a radial score's is not needed; selected (stop − start, tiles): tiles to include for each
+    block, all if empty.
     """
-    lanes = peak.shape[1]
-    shape = (tile_keys, lanes)
-    tile, a, b = np.empty(shape, pairs.keys.dtype), np.empty(shape, pairs.keys.dtype), np.empty(shape, pairs.keys.dtype)
+    left, value, right, plain = adjoint
+    buffers = np.empty((3, tile_keys, peak.shape[1]), pairs.keys.dtype)
+    tile, a, b = buffers[0], buffers[1], buffers[2]
     for j0 in range(0, pairs.keys.shape[0], tile_keys):
         n = min(tile_keys, pairs.keys.shape[0] - j0)
         for block in range(start, stop):
@@ -60,30 +59,17 @@ def backward_over_keys(
 
 @program
 def backward_over_queries(
-    pairs,
-    inverse_mass,
-    columns,
-    left,
-    value,
-    right,
-    plain,
-    start,
-    stop,
-    tile_keys,
-    selected,
-    peak,
-    grad_key,
-    grad_value,
+    pairs, inverse_mass, columns, adjoint, start, stop, tile_keys, selected, peak, grad_key, grad_value
 ):
     """Add the sums over queries for the blocks start … stop of keys.
 
-    The roles are exchanged in ``pairs``. inverse_mass (Q,); columns (blocks, P, lanes); left, right, plain (Q, 1 or
-    1 + d) for −δ, right negated, plain with no columns if absent; value (Q, P); grad_key (blocks, d or h, 2, lanes) for
-    −δ; grad_value (blocks, P, 2, lanes).
+    The roles are exchanged in ``pairs``. inverse_mass (Q,); columns (blocks, P, lanes); adjoint = (left, value, right,
+    plain): left, right, plain (Q, 1 or 1 + d) for −δ, right negated, plain with no columns if absent, value (Q, P);
+    grad_key (blocks, d or h, 2, lanes) for −δ; grad_value (blocks, P, 2, lanes).
     """
-    lanes = peak.shape[1]
-    shape = (tile_keys, lanes)
-    tile, a, b = np.empty(shape, pairs.keys.dtype), np.empty(shape, pairs.keys.dtype), np.empty(shape, pairs.keys.dtype)
+    left, value, right, plain = adjoint
+    buffers = np.empty((3, tile_keys, peak.shape[1]), pairs.keys.dtype)
+    tile, a, b = buffers[0], buffers[1], buffers[2]
     unwanted = np.empty((0, 0))
     for i0 in range(0, pairs.keys.shape[0], tile_keys):
         n = min(tile_keys, pairs.keys.shape[0] - i0)

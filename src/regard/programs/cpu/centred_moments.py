@@ -46,8 +46,9 @@ def add_centred_moments(pairs, columns, start, stop, first, last, tile_keys, sel
 
 
 @program
-def backward_centred(pairs, columns, left, value, right, plain, start, stop, tile_keys, selected, peak, grad_w):
+def backward_centred(pairs, columns, adjoint, start, stop, tile_keys, selected, peak, grad_w):
     """As ``backward_over_keys`` for w only: adds the upper triangle of Σ c·δδᵀ to grad_w (d, d)."""
+    left, value, right, plain = adjoint
     lanes, d, values = peak.shape[1], pairs.keys.shape[1], columns.shape[1]
     tile = np.empty((tile_keys, lanes), pairs.keys.dtype)
     count = 1 + d + d * (d + 1) // 2
@@ -107,32 +108,27 @@ def _squares(block: BlockBuilder) -> None:
 @block_program("lines value phi columns start n values tile", of="tile")
 def _cotangents(block: BlockBuilder) -> None:
     """tile *= a·(value·v + b) + c, where a, b, c are affine functions of k', with coefficients ``lines``."""
-    builder, width = block.builder, block.width
-    d, lines = builder.sub(block.size("lines", 1), block.index(1)), block.data("lines")
-    sums = [block.variables(block.real.splat(0.0)) for _ in range(3)]
-    constants = [block.load(lines, block.at(block.index(i), block.at(block.size("lines", 1), width))) for i in range(3)]
+    builder, count = block.builder, block.size("lines", 1)
+    sums = [block.variables() for _ in range(3)]
+    constants = [block.load("lines", builder.mul(block.index(i), count)) for i in range(3)]
     with cgutils.for_range(builder, block.value("n")) as key:
         for variables, constant in zip(sums, constants, strict=True):
-            for variable, x in zip(variables, constant, strict=True):
-                builder.store(x, variable)
+            block.assign(variables, constant)
         with cgutils.for_range(builder, block.value("values")) as column:
             row = builder.mul(builder.add(block.value("start"), key.index), block.value("values"))
-            v = block.load_broadcast(block.data("columns"), builder.add(row, column.index))
-            by = block.load(block.data("value"), block.at(column.index, width))
-            block.update(sums[1], lambda s, x, v=v: block.fma(x, v, s), by)
+            v = block.load_broadcast("columns", builder.add(row, column.index))
+            block.update(sums[1], lambda s, x, v=v: block.fma(x, v, s), block.load("value", column.index))
         row = builder.mul(key.index, block.size("phi", 1))
-        with cgutils.for_range(builder, d) as feature:
+        with cgutils.for_range(builder, builder.sub(count, block.index(1))) as feature:
             column = builder.add(feature.index, block.index(1))
-            k = block.load_broadcast(block.data("phi"), builder.add(row, column))
+            k = block.load_broadcast("phi", builder.add(row, column))
             for i, variables in enumerate(sums):
-                place = builder.add(block.at(block.index(i), block.size("lines", 1)), column)
-                by = block.load(lines, block.at(place, width))
+                by = block.load("lines", block.at(block.index(i), count, column))
                 block.update(variables, lambda s, x, k=k: block.fma(x, k, s), by)
-        place = block.at(key.index, width)
-        tile = block.load(block.data("tile"), place)
+        tile = block.load("tile", key.index)
         a, b, c = (block.read(variables) for variables in sums)
         out = [builder.fmul(e, block.fma(x, y, z)) for e, x, y, z in zip(tile, a, b, c, strict=True)]
-        block.store(out, block.data("tile"), place)
+        block.store(out, "tile", key.index)
 
 
 @program

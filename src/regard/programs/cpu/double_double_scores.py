@@ -38,9 +38,7 @@ def scores_above_base(base_score, pairs, laplace, block_index, j0, n, tile):
             z[:] = 0.0
             _add_difference(pairs.queries[block_index, f], pairs.keys[j0 + j, f], pairs.w[f], z)
             _add_square(z, square)
-        _score_above_base(
-            square, pairs.stretch, base_score[block_index, 0], base_score[block_index, 1], laplace, tile[j]
-        )
+        _above_base(square, pairs.stretch, base_score[block_index, 0], base_score[block_index, 1], laplace, tile[j])
     return True
 
 
@@ -68,7 +66,7 @@ def _add_square(z, square):
 
 
 @program
-def _score_above_base(square, stretch, base_score, top, laplace, row):
+def _above_base(square, stretch, base_score, top, laplace, row):
     """row = −½(u² + 2·base) − top, or (base² − u²)/(u − base) − top; −1e300 where u² overflowed."""
     use_widest_vectors()
     for i in range(row.size):

@@ -18,7 +18,7 @@ MAX_FEATURES = 8
 
 
 @program
-def gaussian_derivative_sums(
+def derivative_sums(
     queries, own, query_labels, keys, values, weights, key_labels, w2, c, cutoff, tile_keys, selected, sums
 ):
     """Fill sums (blocks, 2 + 2d, 2, lanes) with Σe, Σe·g, then Σe·δ₁², Σe·g·δ₁², Σe·δ₂², … over keys.
@@ -42,7 +42,7 @@ _ARGUMENTS = "queries own query_labels block_index keys values weights key_label
 
 @block_program(_ARGUMENTS, of="keys")
 def _block_sums(block: BlockBuilder) -> None:
-    """``gaussian_derivative_sums`` for one block and the keys start … stop."""
+    """``derivative_sums`` for one block and the keys start … stop."""
     block.specialise(block.size("keys", 1), MAX_FEATURES, lambda features: _add_sums(block, features))
 
 
@@ -50,16 +50,12 @@ def _add_sums(block: BlockBuilder, features: int) -> None:
     """Unrolled for this number of features, one vector of queries at a time."""
     builder, real = block.builder, block.real
     block_index, zero = block.value("block_index"), real.splat(0.0)
-    c, cutoff = block.broadcast(block.value("c")), block.broadcast(block.value("cutoff"))
-    place = block.at(block_index, block.width)
-    own, labels = block.load(block.data("own"), place), block.load(block.data("query_labels"), place, real.whole)
+    c, cutoff = block.scalar("c"), block.scalar("cutoff")
+    own, labels = block.load("own", block_index), block.load("query_labels", block_index, real.whole)
     row = builder.mul(block_index, block.index(features))
-    queries = [
-        block.load(block.data("queries"), block.at(builder.add(row, block.index(f)), block.width))
-        for f in range(features)
-    ]
-    scales = [block.load_broadcast(block.data("w2"), block.index(f)) for f in range(features)]
-    totals = [block.variables(zero) for _ in range(2 + 2 * features)]
+    queries = [block.load("queries", builder.add(row, block.index(f))) for f in range(features)]
+    scales = [block.load_broadcast("w2", block.index(f)) for f in range(features)]
+    totals = [block.variables() for _ in range(2 + 2 * features)]
 
     def add(total: Any, r: int, x: Any, y: Any) -> None:
         builder.store(block.fma(x, y, builder.load(total[r])), total[r])
@@ -69,16 +65,16 @@ def _add_sums(block: BlockBuilder, features: int) -> None:
         with cgutils.for_range_slice(builder, block.value("start"), block.value("stop"), block.index(1)) as (j, _):
             squares, distance = [], zero
             for f in range(features):
-                key = block.load_broadcast(block.data("keys"), block.at(j, block.index(features), block.index(f)))
+                key = block.load_broadcast("keys", block.at(j, block.index(features), block.index(f)))
                 delta = builder.fsub(queries[f][r], key)
                 squares.append(builder.fmul(delta, delta))
                 distance = block.fma(squares[f], scales[f], distance)
             near = builder.fcmp_ordered("<", distance, cutoff)
-            other = builder.icmp_signed("!=", labels[r], block.load_broadcast(block.data("key_labels"), j))
+            other = builder.icmp_signed("!=", labels[r], block.load_broadcast("key_labels", j))
             weight = builder.select(builder.and_(near, other), block.exp2_product(distance, c), zero)
             if block.has("weights"):
-                weight = builder.fmul(weight, block.load_broadcast(block.data("weights"), j))
-            gain = builder.fmul(weight, builder.fsub(block.load_broadcast(block.data("values"), j), own[r]))
+                weight = builder.fmul(weight, block.load_broadcast("weights", j))
+            gain = builder.fmul(weight, builder.fsub(block.load_broadcast("values", j), own[r]))
             builder.store(builder.fadd(builder.load(totals[0][r]), weight), totals[0][r])
             builder.store(builder.fadd(builder.load(totals[1][r]), gain), totals[1][r])
             for f, square in enumerate(squares):

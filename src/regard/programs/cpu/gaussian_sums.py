@@ -45,40 +45,35 @@ def _block_sums(block: BlockBuilder) -> None:
 def _add_sums(block: BlockBuilder, features: int) -> None:
     """Unrolled for this number of features; 0: a loop over any number."""
     builder, real = block.builder, block.real
-    keys, columns, n_keys = block.data("keys"), block.data("columns"), block.size("columns", 1)
-    d, block_index = block.size("keys", 1), block.value("block_index")
-    own = (
-        block.load(block.data("query_labels"), block.at(block_index, block.width), real.whole)
-        if block.has("query_labels")
-        else None
-    )
-    c, cutoff, zero = block.broadcast(block.value("c")), block.broadcast(block.value("cutoff")), real.splat(0.0)
-    totals = [block.variables(zero), block.variables(zero)]
-    u2 = block.variables(zero)
+    d, n_keys, block_index = block.size("keys", 1), block.size("columns", 1), block.value("block_index")
+    own = block.load("query_labels", block_index, real.whole) if block.has("query_labels") else None
+    c, cutoff, zero = block.scalar("c"), block.scalar("cutoff"), real.splat(0.0)
+    totals, u2 = [block.variables(), block.variables()], block.variables()
 
     def feature(f: Any) -> tuple[list[Any], Any]:
         row = builder.add(builder.mul(block_index, d), f)
-        scale = block.load_broadcast(block.data("w"), f) if block.has("w") else None
-        return block.load(block.data("queries"), block.at(row, block.width)), scale
+        scale = block.load_broadcast("w", f) if block.has("w") else None
+        return block.load("queries", row), scale
 
     def add_feature(queries: list[Any], key: Any, scale: Any) -> None:
-        for variable, query in zip(u2, queries, strict=True):
+        def add_square(total: Any, query: Any) -> Any:
             delta = builder.fsub(query, key)
             delta = delta if scale is None else builder.fmul(delta, scale)
-            builder.store(block.fma(delta, delta, builder.load(variable)), variable)
+            return block.fma(delta, delta, total)
+
+        block.update(u2, add_square, queries)
 
     hoisted = [feature(block.index(f)) for f in range(features)]
     with cgutils.for_range_slice(builder, block.value("start"), block.value("stop"), block.index(1)) as (j, _):
-        for variable in u2:
-            builder.store(zero, variable)
+        block.reset(u2)
         for f, (queries, scale) in enumerate(hoisted):
-            add_feature(queries, block.load_broadcast(keys, block.at(j, d, block.index(f))), scale)
+            add_feature(queries, block.load_broadcast("keys", block.at(j, d, block.index(f))), scale)
         if not features:
             with cgutils.for_range(builder, d) as loop:
                 queries, scale = feature(loop.index)
-                add_feature(queries, block.load_broadcast(keys, block.at(j, d, loop.index)), scale)
-        multipliers = [block.load_broadcast(columns, block.at(block.index(p), n_keys, j)) for p in range(2)]
-        excluded = None if own is None else block.load_broadcast(block.data("key_labels"), j)
+                add_feature(queries, block.load_broadcast("keys", block.at(j, d, loop.index)), scale)
+        multipliers = [block.load_broadcast("columns", block.at(block.index(p), n_keys, j)) for p in range(2)]
+        excluded = None if own is None else block.load_broadcast("key_labels", j)
         for r, variable in enumerate(u2):
             distance = builder.load(variable)
             # Beyond the cutoff the power is undefined and is discarded by the comparison.

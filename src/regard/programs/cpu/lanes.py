@@ -113,10 +113,6 @@ class BlockBuilder:
     def has(self, name: str) -> bool:
         return name in self._arguments and bool(self._arguments[name][0] != types.none)
 
-    def data(self, name: str) -> Any:
-        """Pointer to the first element of an array argument."""
-        return self._array(name).data
-
     def size(self, name: str, axis: int) -> Any:
         return cgutils.unpack_tuple(self.builder, self._array(name).shape)[axis]
 
@@ -136,24 +132,39 @@ class BlockBuilder:
         zeros = ir.Constant(ir.VectorType(ir.IntType(32), self.real.lanes), [0] * self.real.lanes)
         return self.builder.shuffle_vector(one, undefined, zeros)
 
-    def load_broadcast(self, pointer: Any, place: Any) -> Any:
-        return self.broadcast(self.builder.load(self.builder.gep(pointer, [place])))
+    def scalar(self, name: str) -> Any:
+        """A scalar argument in every lane."""
+        return self.broadcast(self.value(name))
 
-    def load(self, pointer: Any, place: Any, scalar: Any = None) -> list[Any]:
-        """Load the block's vectors, starting at element ``place``."""
+    def load_broadcast(self, name: str, place: Any) -> Any:
+        """Element ``place`` of an array argument in every lane."""
+        return self.broadcast(self.builder.load(self.builder.gep(self._array(name).data, [place])))
+
+    def load(self, name: str, row: Any, scalar: Any = None) -> list[Any]:
+        """Row ``row`` of an array argument (…, lanes), as the block's vectors."""
         vector = ir.VectorType(scalar or self.real.scalar, self.real.lanes)
-        return [self.builder.load(self._address(pointer, place, at, vector), align=4) for at in self.offsets]
+        return [self.builder.load(address, align=4) for address in self._addresses(name, row, vector)]
 
-    def store(self, values: list[Any], pointer: Any, place: Any) -> None:
-        for value, at in zip(values, self.offsets, strict=True):
-            self.builder.store(value, self._address(pointer, place, at, value.type), align=4)
+    def store(self, values: list[Any], name: str, row: Any) -> None:
+        """Store the block's vectors in row ``row`` of an array argument (…, lanes)."""
+        for value, address in zip(values, self._addresses(name, row, values[0].type), strict=True):
+            self.builder.store(value, address, align=4)
 
-    def _address(self, pointer: Any, place: Any, offset: Any, vector: Any) -> Any:
-        return self.builder.bitcast(self.builder.gep(pointer, [self.builder.add(place, offset)]), vector.as_pointer())
+    def _addresses(self, name: str, row: Any, vector: Any) -> list[Any]:
+        data, place = self._array(name).data, self.builder.mul(row, self.width)
+        places = [self.builder.add(place, offset) for offset in self.offsets]
+        return [self.builder.bitcast(self.builder.gep(data, [at]), vector.as_pointer()) for at in places]
 
-    def variables(self, value: Any) -> list[Any]:
-        """One mutable variable for each vector of the block; LLVM promotes them to registers."""
-        return [cgutils.alloca_once_value(self.builder, value) for _ in self.offsets]
+    def variables(self) -> list[Any]:
+        """A variable for each vector of the block, initially 0; LLVM promotes them to registers."""
+        return [cgutils.alloca_once_value(self.builder, self.real.splat(0.0)) for _ in self.offsets]
+
+    def assign(self, variables: list[Any], values: list[Any]) -> None:
+        for variable, value in zip(variables, values, strict=True):
+            self.builder.store(value, variable)
+
+    def reset(self, variables: list[Any]) -> None:
+        self.assign(variables, [self.real.splat(0.0)] * len(variables))
 
     def update(self, variables: list[Any], change: Callable[..., Any], *operands: list[Any]) -> None:
         for variable, *rest in zip(variables, *operands, strict=True):
@@ -207,25 +218,24 @@ class BlockBuilder:
 
     def add_sums(self, totals: list[list[Any]], first: Any) -> None:
         """Add variables to rows ``first``, first + 1, … of ``sums`` (…, 2, lanes): totals and their rounding errors."""
-        for p, total in enumerate(totals):
-            row = self.builder.mul(self.builder.add(first, self.index(p)), self.index(2))
-            head = self.at(row, self.width)
-            self._add_wide(self.read(total), self.data("sums"), head, self.builder.add(head, self.width))
-
-    def _add_wide(self, values: list[Any], pointer: Any, head: Any, tail: Any) -> None:
-        """Add to the float64 sums at ``head``, and the rounding error of that to the sums at ``tail``."""
         builder = self.builder
-        if self.real is REAL_32:
-            values = [builder.fpext(value, ir.VectorType(DOUBLE, self.real.lanes)) for value in values]
-        sums, lost = [], []
-        for x, y, rest in zip(self.load(pointer, head, DOUBLE), values, self.load(pointer, tail, DOUBLE), strict=True):
-            total = builder.fadd(x, y)
-            back = builder.fsub(total, x)
-            error = builder.fadd(builder.fsub(x, builder.fsub(total, back)), builder.fsub(y, back))
-            sums.append(total)
-            lost.append(builder.fadd(rest, error))
-        self.store(sums, pointer, head)
-        self.store(lost, pointer, tail)
+        for p, total in enumerate(totals):
+            head = builder.mul(builder.add(first, self.index(p)), self.index(2))
+            tail = builder.add(head, self.index(1))
+            values = self.read(total)
+            if self.real is REAL_32:
+                values = [builder.fpext(value, ir.VectorType(DOUBLE, self.real.lanes)) for value in values]
+            sums, errors = [], []
+            for x, y, rest in zip(
+                self.load("sums", head, DOUBLE), values, self.load("sums", tail, DOUBLE), strict=True
+            ):
+                rounded = builder.fadd(x, y)
+                back = builder.fsub(rounded, x)
+                error = builder.fadd(builder.fsub(x, builder.fsub(rounded, back)), builder.fsub(y, back))
+                sums.append(rounded)
+                errors.append(builder.fadd(rest, error))
+            self.store(sums, "sums", head)
+            self.store(errors, "sums", tail)
 
 
 def block_program(names: str, *, literals: str = "", of: str) -> Callable[[Callable[..., None]], Any]:

@@ -60,18 +60,9 @@ def select_tiles(bounds, start, threshold, selected):
             for t in range(begin, end):
                 selected[b, t] = 0
                 # The bounding box of the block decides most tiles.
-                if (
-                    _max_score(bounds, _box_distance2(bounds, bounds.low[t], bounds.high[t], low, high))
-                    + bounds.max_bias[t]
-                    > lowest
-                ):
+                if _tile_score(bounds, t, low, high) > lowest:
                     for i in range(lanes):
-                        here = queries[i]
-                        if (
-                            _max_score(bounds, _box_distance2(bounds, bounds.low[t], bounds.high[t], here, here))
-                            + bounds.max_bias[t]
-                            > threshold[b, i]
-                        ):
+                        if _tile_score(bounds, t, queries[i], queries[i]) > threshold[b, i]:
                             selected[b, t] = 1
                             break
 
@@ -127,6 +118,12 @@ def _box_distance2(bounds, first, last, low, high):
             gap *= bounds.w[f]
             total += gap * gap
     return min(total * bounds.stretch, bounds.largest)
+
+
+@program
+def _tile_score(bounds, t, low, high):
+    """Upper bound on the scores between tile t and the queries in a box."""
+    return _max_score(bounds, _box_distance2(bounds, bounds.low[t], bounds.high[t], low, high)) + bounds.max_bias[t]
 
 
 @program

@@ -23,37 +23,32 @@ def _each_key(block: BlockBuilder) -> Any:
 def _of_key(block: BlockBuilder, array: str, j: Any, column: Any) -> Any:
     """array[start + j, column] in every lane, for an array (K, …) over keys."""
     row = block.builder.add(block.value("start"), j)
-    return block.load_broadcast(block.data(array), block.at(row, block.size(array, 1), column))
+    return block.load_broadcast(array, block.at(row, block.size(array, 1), column))
 
 
 def _query(block: BlockBuilder, f: Any) -> list[Any]:
     row = block.builder.add(block.builder.mul(block.value("block_index"), block.size("queries", 1)), f)
-    return block.load(block.data("queries"), block.at(row, block.width))
+    return block.load("queries", row)
 
 
-def accumulate(
-    block: BlockBuilder, term: Callable[..., Any], finish: Callable[[Any], Any] = lambda total: total
-) -> None:
+def accumulate(block: BlockBuilder, term: Callable[..., Any], finish: Callable[[Any], Any] = lambda x: x) -> None:
     """tile[j] = finish(Σ_f term(running sum, query_f, key_f, w_f·scale)); w and scale may be absent or None."""
-    builder, scale, zero = block.builder, _scale(block), block.real.splat(0.0)
-    sums = block.variables(zero)
+    builder, scale, sums = block.builder, _scale(block), block.variables()
     with _each_key(block) as key:
-        for variable in sums:
-            builder.store(zero, variable)
+        block.reset(sums)
         with cgutils.for_range(builder, block.size("keys", 1)) as feature:
             k = _of_key(block, "keys", key.index, feature.index)
-            w = block.load_broadcast(block.data("w"), feature.index) if block.has("w") else None
+            w = block.load_broadcast("w", feature.index) if block.has("w") else None
             by = [w] * len(sums) if scale is None else [builder.fmul(w, x) for x in scale]
             block.update(sums, lambda total, q, w: term(total, q, k, w), _query(block, feature.index), by)
-        finished = [finish(total) for total in block.read(sums)]
-        block.store(finished, block.data("tile"), block.at(key.index, block.width))
+        block.store([finish(total) for total in block.read(sums)], "tile", key.index)
 
 
-def _change(block: BlockBuilder, change: Callable[[Any, list[Any]], list[Any]], out: str = "tile") -> None:
-    """out[j] = change(j, tile[j])."""
+def _change(block: BlockBuilder, change: Callable[..., Any], *others: list[Any], out: str = "tile") -> None:
+    """out[j] = change(j, tile[j], *others), vector by vector."""
     with _each_key(block) as key:
-        place = block.at(key.index, block.width)
-        block.store(change(key.index, block.load(block.data("tile"), place)), block.data(out), place)
+        vectors = zip(block.load("tile", key.index), *others, strict=True)
+        block.store([change(key.index, *operands) for operands in vectors], out, key.index)
 
 
 _PAIRS = "queries block_index keys start n w"
@@ -78,13 +73,13 @@ def distances(block: BlockBuilder, gaussian: int) -> None:
 def _scale(block: BlockBuilder) -> list[Any] | None:
     if not block.has("scale"):
         return None
-    return block.load(block.data("scale"), block.at(block.value("block_index"), block.width))
+    return block.load("scale", block.value("block_index"))
 
 
 def _finished(block: BlockBuilder, total: Any, gaussian: int = 0) -> Any:
     """u², or the Gaussian score, from a sum of squares."""
-    builder, largest = block.builder, block.broadcast(block.value("largest"))
-    u2 = builder.fmul(total, block.broadcast(block.value("stretch")))
+    builder, largest = block.builder, block.scalar("largest")
+    u2 = builder.fmul(total, block.scalar("stretch"))
     u2 = builder.select(builder.fcmp_ordered("<", u2, largest), u2, largest)
     return builder.fmul(u2, block.real.splat(-0.5)) if gaussian else u2
 
@@ -107,8 +102,8 @@ def _tanh(block: BlockBuilder, q: Any, k: Any) -> Any:
     x = builder.fadd(q, k)
     negative = builder.fcmp_ordered("<", x, real.splat(0.0))
     size = builder.select(negative, builder.fneg(x), x)
-    cutoff = block.broadcast(block.value("cutoff"))
-    e = block.decay(builder.fadd(size, size), cutoff, builder.fneg(block.broadcast(block.value("log2e"))))
+    cutoff = block.scalar("cutoff")
+    e = block.decay(builder.fadd(size, size), cutoff, builder.fneg(block.scalar("log2e")))
     one = real.splat(1.0)
     t = builder.fdiv(builder.fsub(one, e), builder.fadd(one, e))
     return builder.select(negative, builder.fneg(t), t)
@@ -117,100 +112,82 @@ def _tanh(block: BlockBuilder, q: Any, k: Any) -> Any:
 @block_program(f"{_PAIRS} scale stretch largest tile", of="keys")
 def metric_distances(block: BlockBuilder) -> None:
     """As ``distances`` for a matrix w (d, r): u² = ‖(q − k)·scale @ w‖²."""
-    builder, scale, zero = block.builder, _scale(block), block.real.splat(0.0)
-    sums, z = block.variables(zero), block.variables(zero)
+    builder, scale, sums, z = block.builder, _scale(block), block.variables(), block.variables()
     with _each_key(block) as key:
-        for variable in sums:
-            builder.store(zero, variable)
+        block.reset(sums)
         with cgutils.for_range(builder, block.size("w", 1)) as direction:
-            for variable in z:
-                builder.store(zero, variable)
+            block.reset(z)
             with cgutils.for_range(builder, block.size("keys", 1)) as feature:
                 k = _of_key(block, "keys", key.index, feature.index)
-                place = block.at(feature.index, block.size("w", 1), direction.index)
-                w = block.load_broadcast(block.data("w"), place)
-                for r, (variable, q) in enumerate(zip(z, _query(block, feature.index), strict=True)):
-                    by = w if scale is None else builder.fmul(w, scale[r])
-                    product = builder.fmul(builder.fsub(q, k), by)
-                    builder.store(builder.fadd(builder.load(variable), product), variable)
+                w = block.load_broadcast("w", block.at(feature.index, block.size("w", 1), direction.index))
+                by = [w] * len(z) if scale is None else [builder.fmul(w, x) for x in scale]
+
+                def add(total: Any, q: Any, w: Any, k: Any = k) -> Any:
+                    return builder.fadd(total, builder.fmul(builder.fsub(q, k), w))
+
+                block.update(z, add, _query(block, feature.index), by)
             block.update(sums, lambda total, x: builder.fadd(total, builder.fmul(x, x)), block.read(z))
-        u2 = [_finished(block, total) for total in block.read(sums)]
-        block.store(u2, block.data("tile"), block.at(key.index, block.width))
+        block.store([_finished(block, total) for total in block.read(sums)], "tile", key.index)
 
 
-def _each_value(block: BlockBuilder, change: Callable[[Any, Any], Any]) -> None:
-    """tile[j] = change(tile[j], by[start + j])."""
-
-    def changed(j: Any, tile: list[Any]) -> list[Any]:
-        by = block.load_broadcast(block.data("by"), block.builder.add(block.value("start"), j))
-        return [change(x, by) for x in tile]
-
-    _change(block, changed)
+def _by_key(block: BlockBuilder, array: str, j: Any) -> Any:
+    """array[start + j] in every lane, for an array (K,) over keys."""
+    return block.load_broadcast(array, block.builder.add(block.value("start"), j))
 
 
 @block_program("tile n by start", of="tile")
 def add_by_key(block: BlockBuilder) -> None:
     """tile[j] += by[start + j]."""
-    _each_value(block, block.builder.fadd)
+    _change(block, lambda j, x: block.builder.fadd(x, _by_key(block, "by", j)))
 
 
 @block_program("tile n by start", of="tile")
 def multiply_by_key(block: BlockBuilder) -> None:
     """tile[j] *= by[start + j]."""
-    _each_value(block, block.builder.fmul)
+    _change(block, lambda j, x: block.builder.fmul(x, _by_key(block, "by", j)))
 
 
 @block_program("tile n query_labels block_index key_labels start excluded", of="tile")
 def exclude(block: BlockBuilder) -> None:
     """tile = ``excluded`` where the labels of query and key are equal."""
-    builder, excluded = block.builder, block.broadcast(block.value("excluded"))
-    labels = block.load(block.data("query_labels"), block.at(block.value("block_index"), block.width), block.real.whole)
+    builder, excluded = block.builder, block.scalar("excluded")
 
-    def changed(j: Any, tile: list[Any]) -> list[Any]:
-        other = block.load_broadcast(block.data("key_labels"), builder.add(block.value("start"), j))
-        return [
-            builder.select(builder.icmp_signed("==", o, other), excluded, x) for o, x in zip(labels, tile, strict=True)
-        ]
+    def change(j: Any, x: Any, label: Any) -> Any:
+        return builder.select(builder.icmp_signed("==", label, _by_key(block, "key_labels", j)), excluded, x)
 
-    _change(block, changed)
+    _change(block, change, block.load("query_labels", block.value("block_index"), block.real.whole))
 
 
 @block_program("tile n top", of="tile")
 def row_maxima(block: BlockBuilder) -> None:
     """top (lanes,) = max(top, largest score of each query in the tile)."""
     builder, zero = block.builder, block.index(0)
-    best = block.variables(block.real.splat(0.0))
-    for variable, x in zip(best, block.load(block.data("top"), zero), strict=True):
-        builder.store(x, variable)
+    best = block.variables()
+    block.assign(best, block.load("top", zero))
     with _each_key(block) as key:
-        tile = block.load(block.data("tile"), block.at(key.index, block.width))
+        tile = block.load("tile", key.index)
         block.update(best, lambda top, x: builder.select(builder.fcmp_ordered(">", x, top), x, top), tile)
-    block.store(block.read(best), block.data("top"), zero)
+    block.store(block.read(best), "top", zero)
 
 
 @block_program("tile n peak cutoff log2e", of="tile")
 def exponentiate(block: BlockBuilder) -> None:
     """Scores → exp(score − peak), in place; 0 where peak − score ≥ cutoff or the peak is −inf."""
-    builder = block.builder
-    peak = block.load(block.data("peak"), block.index(0))
-    cutoff, rate = block.broadcast(block.value("cutoff")), builder.fneg(block.broadcast(block.value("log2e")))
-    _change(
-        block, lambda _, tile: [block.decay(builder.fsub(p, x), cutoff, rate) for p, x in zip(peak, tile, strict=True)]
-    )
+    cutoff, rate = block.scalar("cutoff"), block.builder.fneg(block.scalar("log2e"))
+    peak = block.load("peak", block.index(0))
+    _change(block, lambda _, x, p: block.decay(block.builder.fsub(p, x), cutoff, rate), peak)
 
 
 @block_program("tile n peak", of="tile")
 def ties(block: BlockBuilder) -> None:
     """Scores → 1 where a score equals the peak and is finite, else 0, in place."""
     builder, real = block.builder, block.real
-    excluded = real.splat(float("-inf"))
-    peak = block.load(block.data("peak"), block.index(0))
 
-    def tie(p: Any, x: Any) -> Any:
-        hit = builder.and_(builder.fcmp_ordered("==", p, x), builder.fcmp_ordered(">", x, excluded))
-        return builder.select(hit, real.splat(1.0), real.splat(0.0))
+    def tie(_: Any, x: Any, p: Any) -> Any:
+        finite = builder.fcmp_ordered(">", x, real.splat(float("-inf")))
+        return builder.select(builder.and_(builder.fcmp_ordered("==", p, x), finite), real.splat(1.0), real.splat(0.0))
 
-    _change(block, lambda _, tile: [tie(p, x) for p, x in zip(peak, tile, strict=True)])
+    _change(block, tie, block.load("peak", block.index(0)))
 
 
 @program
@@ -230,9 +207,9 @@ def reduce(tile, n, phi, start, sums):
 @block_program("tile n phi start first sums", literals="count", of="tile")
 def _reduce(block: BlockBuilder, count: int) -> None:
     builder = block.builder
-    totals = [block.variables(block.real.splat(0.0)) for _ in range(count)]
+    totals = [block.variables() for _ in range(count)]
     with _each_key(block) as key:
-        tile = block.load(block.data("tile"), block.at(key.index, block.width))
+        tile = block.load("tile", key.index)
         for p, total in enumerate(totals):
             column = builder.add(block.value("first"), block.index(p))
             by = _of_key(block, "phi", key.index, column)
@@ -243,27 +220,20 @@ def _reduce(block: BlockBuilder, count: int) -> None:
 @block_program("coefficients phi start n tile", of="tile")
 def expand(block: BlockBuilder) -> None:
     """tile[j] = Σ_p coefficients[p]·phi[start + j, p]; coefficients (P, lanes), phi (K, P)."""
-    zero = block.real.splat(0.0)
-    sums = block.variables(zero)
+    sums = block.variables()
     with _each_key(block) as key:
-        for variable in sums:
-            block.builder.store(zero, variable)
+        block.reset(sums)
         with cgutils.for_range(block.builder, block.size("phi", 1)) as column:
             by = _of_key(block, "phi", key.index, column.index)
-            c = block.load(block.data("coefficients"), block.at(column.index, block.width))
-            block.update(sums, lambda s, x, by=by: block.fma(x, by, s), c)
-        block.store(block.read(sums), block.data("tile"), block.at(key.index, block.width))
+            block.update(sums, lambda s, x, by=by: block.fma(x, by, s), block.load("coefficients", column.index))
+        block.store(block.read(sums), "tile", key.index)
 
 
 @block_program("coefficients queries block_index keys start n tile", of="tile")
 def add_affine(block: BlockBuilder) -> None:
     """tile[j] += coefficients[0] + Σ_f coefficients[1 + f]·(key_f − query_f); coefficients (1 or 1 + d, lanes)."""
-
-    def load(row: Any) -> list[Any]:
-        return block.load(block.data("coefficients"), block.at(row, block.width))
-
-    constant = load(block.index(0))
-    _add_affine(block, block.size("coefficients", 0), lambda _: constant, lambda _, row: load(row))
+    constant, count = block.load("coefficients", block.index(0)), block.size("coefficients", 0)
+    _add_affine(block, count, lambda _: constant, lambda _, row: block.load("coefficients", row))
 
 
 @block_program("phi queries block_index keys start n tile", of="tile")
@@ -280,30 +250,26 @@ def _add_affine(
     block: BlockBuilder, count: Any, constant: Callable[[Any], list[Any]], slope: Callable[[Any, Any], list[Any]]
 ) -> None:
     """tile[j] += constant(j) + Σ_f slope(j, 1 + f)·(key_f − query_f) for f = 0 … count − 2."""
-    builder = block.builder
-    sums = block.variables(block.real.splat(0.0))
+    builder, sums = block.builder, block.variables()
     with _each_key(block) as key:
-        place = block.at(key.index, block.width)
-        for variable, x, c in zip(sums, block.load(block.data("tile"), place), constant(key.index), strict=True):
-            builder.store(builder.fadd(x, c), variable)
+        tile = block.load("tile", key.index)
+        block.assign(sums, [builder.fadd(x, c) for x, c in zip(tile, constant(key.index), strict=True)])
         with cgutils.for_range(builder, builder.sub(count, block.index(1))) as feature:
             k = _of_key(block, "keys", key.index, feature.index)
             c, q = slope(key.index, builder.add(feature.index, block.index(1))), _query(block, feature.index)
             block.update(sums, lambda s, c, q, k=k: block.fma(c, builder.fsub(k, q), s), c, q)
-        block.store(block.read(sums), block.data("tile"), place)
+        block.store(block.read(sums), "tile", key.index)
 
 
 @block_program("tile queries block_index keys start n f out", of="tile")
 def times_difference(block: BlockBuilder) -> None:
     """out = tile·(key_f − query_f)."""
     builder, f = block.builder, block.value("f")
-    q = _query(block, f)
 
-    def changed(j: Any, tile: list[Any]) -> list[Any]:
-        k = _of_key(block, "keys", j, f)
-        return [builder.fmul(x, builder.fsub(k, p)) for x, p in zip(tile, q, strict=True)]
+    def change(j: Any, x: Any, q: Any) -> Any:
+        return builder.fmul(x, builder.fsub(_of_key(block, "keys", j, f), q))
 
-    _change(block, changed, "out")
+    _change(block, change, _query(block, f), out="out")
 
 
 @program
@@ -341,9 +307,9 @@ def _reduce_differences(block: BlockBuilder, count: int, power: int) -> None:
 
     features = [builder.add(block.value("f"), block.index(i)) for i in range(count)]
     queries = [_query(block, f) for f in features]
-    totals = [block.variables(block.real.splat(0.0)) for _ in features]
+    totals = [block.variables() for _ in features]
     with _each_key(block) as key:
-        tile = block.load(block.data("tile"), block.at(key.index, block.width))
+        tile = block.load("tile", key.index)
         for f, q, total in zip(features, queries, totals, strict=True):
             k = _of_key(block, "keys", key.index, f)
             block.update(total, lambda s, x, p, k=k: term(s, x, p, k), tile, q)
@@ -354,11 +320,11 @@ def _reduce_differences(block: BlockBuilder, count: int, power: int) -> None:
 def backward_hidden(block: BlockBuilder) -> None:
     """For one hidden unit, t = tanh(q_h + k_h): sums[0, 0] += Σ_j tile[j]·(1 − t²), sums[1, 0] += Σ_j tile[j]·t."""
     builder, h = block.builder, block.value("h")
-    to_row, to_w = block.variables(block.real.splat(0.0)), block.variables(block.real.splat(0.0))
+    to_row, to_w = block.variables(), block.variables()
     q = _query(block, h)
     with _each_key(block) as key:
         k = _of_key(block, "keys", key.index, h)
-        tile = block.load(block.data("tile"), block.at(key.index, block.width))
+        tile = block.load("tile", key.index)
         t = [_tanh(block, x, k) for x in q]
         one = block.real.splat(1.0)
         block.update(to_row, lambda s, g, x: block.fma(g, builder.fsub(one, builder.fmul(x, x)), s), tile, t)
