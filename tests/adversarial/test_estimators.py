@@ -150,8 +150,8 @@ BAD_NUMBERS = [
 ]
 BAD_LABELS = [
     (7, spoiled(np.arange(12.0), np.nan), "y contains NaN"),
-    (7, [*LABELS[1:], None], "y must hold a label in every row"),
-    (7, pl.Series([*LABELS[1:], None]), "y must hold a label"),
+    (7, [*LABELS[1:], None], "y must have a label in every row"),
+    (7, pl.Series([*LABELS[1:], None]), "y must have a label"),
     (10, np.array([*LABELS[1:], 1], object), "y must hold labels of one"),
     (16, sparse.csr_array(Y[:, None]), "y is sparse"),
     (18, np.ma.array(LABELS, mask=Y > 0), "y is a masked array"),
@@ -185,7 +185,7 @@ def test_y_that_is_an_error(name, line, y, match):
 
 @pytest.mark.parametrize("name", REGRESSORS)
 def test_8_numbers_too_large_for_the_dtype_of_x(name):
-    with pytest.raises(ValueError, match="y holds numbers too large for float32"):
+    with pytest.raises(ValueError, match="y has values too large for float32"):
         clone(ALL[name]).fit(X.astype(np.float32), Y * 1e100)
 
 

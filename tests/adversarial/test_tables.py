@@ -133,7 +133,7 @@ def test_7_rows_that_have_nothing(name):
 
 @every_taker
 def test_10_a_word_that_fit_did_not_see_is_told(name):
-    with pytest.warns(UserWarning, match="X column 'colour' holds 'pink', which fit did not see"):
+    with pytest.warns(UserWarning, match="X column 'colour' has the category 'pink', which did not occur in fit"):
         answer = fitted(name, "refuse").predict(spoiled("colour", "pink"))
     assert len(answer) == 24
 

@@ -213,7 +213,7 @@ def test_large_data_look_at_some_rows(monkeypatch):
 def test_errors():
     with pytest.raises(ValueError, match="one for every row"):
         fitted().diagnose()
-    with pytest.raises(ValueError, match="ridge='loo' is learned with bandwidth='loo'"):
+    with pytest.raises(ValueError, match="ridge='loo' needs bandwidth='loo'"):
         fitted(LocalLinearRegressor, ridge="loo")
     with pytest.raises(ValueError, match="'sgd'"):
         fitted(optimizer="sgd")

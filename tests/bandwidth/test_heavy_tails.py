@@ -77,9 +77,9 @@ def test_laws():
     ("options", "match"),
     [
         ({"loss": "huber"}, "loss must be one of 'squared', 'absolute'"),
-        ({"loss": "absolute", "bandwidth": "aicc"}, "loss='absolute' is what bandwidth='loo' goes by"),
-        ({"loss": "absolute", "bandwidth": 1.0}, "loss='absolute' is what bandwidth='loo' goes by"),
-        ({"loss": "absolute", "optimizer": "sgd"}, "the notes' recipe, which goes by squared errors"),
+        ({"loss": "absolute", "bandwidth": "aicc"}, "loss='absolute' needs bandwidth='loo'"),
+        ({"loss": "absolute", "bandwidth": 1.0}, "loss='absolute' needs bandwidth='loo'"),
+        ({"loss": "absolute", "optimizer": "sgd"}, "optimizer='sgd' needs loss='squared', got loss='absolute'"),
     ],
 )
 def test_what_is_refused(options, match):

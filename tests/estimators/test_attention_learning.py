@@ -104,8 +104,8 @@ def test_the_best_epoch_is_kept():
 
 @pytest.mark.parametrize(("rows", "held"), [(59, False), (60, True)])
 def test_auto_holds_out_where_rows_are_many(rows, held, monkeypatch):
-    assert attention.ROWS_TO_HOLD_OUT == 1000
-    monkeypatch.setattr(attention, "ROWS_TO_HOLD_OUT", 60)
+    assert attention.MIN_ROWS_TO_HOLD_OUT == 1000
+    monkeypatch.setattr(attention, "MIN_ROWS_TO_HOLD_OUT", 60)
     x = np.linspace(0.0, 1.0, rows)[:, None]
     model = small(max_iter=1).fit(x, x[:, 0])
     assert (model.history_.validation is not None) == held

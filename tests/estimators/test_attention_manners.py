@@ -48,7 +48,9 @@ def test_a_class_of_ones_own_must_be_passed(tmp_path):
     path = tmp_path / "model"
     model = small("gaussian", Doubled()).fit(X, Y)
     regard.save(model, path)
-    with pytest.raises(StoreError, match=r"embed was a .*Doubled, which a file cannot hold; .*load\(path, embed=…\)"):
+    with pytest.raises(
+        StoreError, match=r"embed was a .*Doubled, which is not stored in the file; .*load\(path, embed=…\)"
+    ):
         regard.load(path)
     given = Doubled()
     before = given.line.weight.clone()
@@ -241,7 +243,7 @@ def test_errors_name_the_parameter(given, kind, told):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_gpu_that_is_not_there():
-    with pytest.raises(ValueError, match="device='cuda', but torch sees no GPU here"):
+    with pytest.raises(ValueError, match="device='cuda' needs a GPU"):
         small(device="cuda").fit(X, Y)
 
 
@@ -257,7 +259,7 @@ def test_bad_data():
         small().fit(X[:1], Y[:1])
     with pytest.raises(ValueError, match="got one group"):
         small().fit(X, Y, groups=np.zeros(30, int))
-    with pytest.raises(ValueError, match="early_stopping=True needs rows to learn from beside those held out, got 2"):
+    with pytest.raises(ValueError, match="early_stopping=True needs at least 3 rows, got 2"):
         small(early_stopping=True).fit(X[:2], Y[:2])
     twice = small(max_iter=1).fit(X[:1], Y[:1], sample_weight=[2])
     assert twice.predict(QUERIES).tolist() == [Y[0]] * 9

@@ -264,7 +264,7 @@ def test_empty_raise():
     model = NadarayaWatsonRegressor("boxcar", bandwidth=0.75, empty="raise").fit(LINE, [1.0, 3.0, 7.0])
     assert model.predict(AT[:1]).tolist() == [2.0]
     for call in (model.predict, model.attend, lambda X: model.attend(X, top=1)):
-        with pytest.raises(ValueError, match=r"2 of 3 rows of X .* widen bandwidth"):
+        with pytest.raises(ValueError, match=r"2 of 3 rows of X .* use a larger bandwidth"):
             call(AT)
 
 
@@ -284,7 +284,7 @@ def test_empty_in_the_classifier():
     model.set_params(empty="nan")
     assert np.isnan(model.predict_proba(AT)).any(axis=1).tolist() == [False, True, True]
     assert model.predict(AT[:1]).tolist() == ["a"]
-    with pytest.raises(ValueError, match="empty='nan' leaves 2 rows of X without a class"):
+    with pytest.raises(ValueError, match="2 rows of X have no class, since empty='nan'"):
         model.predict(AT)
     with pytest.raises(ValueError, match="2 of 3 rows of X"):
         model.set_params(empty="raise").predict(AT)

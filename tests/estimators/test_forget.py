@@ -233,7 +233,7 @@ def test_numbers_never_change():
     assert model.row_ids_.tolist() == [*range(4), *range(5, 19)]
     model.partial_fit(X[20:22], Y[20:22])
     assert model.row_ids_.tolist() == [*range(4), *range(5, 19), 20, 21]  # 19 is not given again
-    with pytest.raises(ValueError, match="ids holds 4, which is none of the 20 training rows"):
+    with pytest.raises(ValueError, match="ids has 4, which is not the id of any of the 20 training rows"):
         model.forget([0, 4])
     assert 0 in model.row_ids_  # nothing was removed
     model.forget(20).forget([])
@@ -338,11 +338,11 @@ def test_windows_of_learned_bandwidths_and_dataframes():
         ({"window": 0}, "window must be a whole number of at least 1"),
         ({"window": 2.5}, "window must be a whole number of at least 1"),
         ({"window": True}, "window must be"),
-        ({"forgetting": 0.0}, "forgetting must be a number above 0 and at most 1"),
+        ({"forgetting": 0.0}, "forgetting must be a number in \\(0, 1\\]"),
         ({"forgetting": 1.5}, "forgetting must be"),
         ({"forgetting": np.nan}, "forgetting must be"),
         ({"forgetting": "slow"}, "forgetting must be"),
-        ({"window": 1, "sample_weight": [1.0, 0.0]}, "zero for every row that window and forgetting leave"),
+        ({"window": 1, "sample_weight": [1.0, 0.0]}, "all sample weights are zero after window and forgetting"),
     ],
 )
 def test_what_windows_and_forgetting_refuse(options, words):

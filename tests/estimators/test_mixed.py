@@ -25,7 +25,7 @@ from regard import (
 )
 from regard.bandwidth import Objective
 from regard.data.columns import EARTH_RADIUS
-from regard.estimators.mixed_tables import coding_of
+from regard.estimators.mixed_tables import column_coding
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 RNG = np.random.default_rng(8)
@@ -158,7 +158,7 @@ def test_lines_lean_on_numbers_alone(ridge):
 def test_the_objective_and_its_slope(degree):
     X = table()
     y = target(X) + RNG.normal(size=N)
-    coding = coding_of(NadarayaWatsonRegressor(kernel={"grade": "wang-van-ryzin"}), X, nw.from_native(X))
+    coding = column_coding(NadarayaWatsonRegressor(kernel={"grade": "wang-van-ryzin"}), X, nw.from_native(X))
     assert coding is not None
     columns = [X["size"].to_numpy(), X["kind"].to_numpy(object), X["grade"].astype(str).to_numpy(object)]
     objective = Objective.of(coding.coded(columns), y, degree=degree, coding=coding, sloped=coding.numbers)
@@ -244,7 +244,7 @@ def test_laws_permutation_and_copies():
 def test_a_category_that_fit_never_saw_is_as_far_from_all():
     X = table()
     model = NadarayaWatsonRegressor(bandwidth=[0.7, 0.1, 1.0]).fit(X, target(X))
-    with pytest.warns(UserWarning, match="holds 'yak', which fit did not see"):
+    with pytest.warns(UserWarning, match="has the category 'yak', which did not occur in fit"):
         found = model.predict(X.assign(kind="yak"))
     assert np.allclose(found, NadarayaWatsonRegressor(bandwidth=0.7).fit(X[["size"]], target(X)).predict(X[["size"]]))
     with pytest.raises(ValueError, match="must hold one of the 3 ordered categories of fit"):
@@ -255,15 +255,15 @@ def test_a_category_that_fit_never_saw_is_as_far_from_all():
     ("options", "match"),
     [
         ({"kernel": {"kind": "boxcar"}}, "kernel of column 'kind' must be one of"),
-        ({"kernel": {"age": "gaussian"}}, "kernel names column 'age', which X has not"),
+        ({"kernel": {"age": "gaussian"}}, "kernel has column 'age', but the columns of X are"),
         ({"kernel": ["gaussian", "li-racine"]}, "kernel has 2 entries but X has 3 columns"),
         ({"kernel": {"kind": "gaussian"}}, "column 'kind' is text, but kernel 'gaussian' takes numbers"),
         ({"kernel": {"size": "periodic"}}, r"must be \('periodic', period\)"),
         ({"kernel": {"size": ("periodic", -1)}}, "the period must be a positive number"),
         ({"kernel": {"size": "latitude"}}, "kernel must name one column 'latitude' and one 'longitude'"),
         ({"kernel": "epanechnikov"}, "kernel must be 'gaussian'"),
-        ({"metric": "full"}, "metric='full' is for tables of numbers"),
-        ({"bandwidth": "adaptive"}, "bandwidth='adaptive' is for tables of numbers"),
+        ({"metric": "full"}, "metric must be 'feature' for a mixed table, got 'full'"),
+        ({"bandwidth": "adaptive"}, "bandwidth='adaptive' does not support mixed tables"),
         ({"bandwidth": "scott"}, "must be 'loo', 'aicc', 'gcv', or numbers"),
         ({"bandwidth": [1.0, 0.1]}, "bandwidth has 2 numbers but X has 3 columns"),
         ({"bandwidth": [1.0, 0.9, 0.1]}, "between 0 and 0.666667"),

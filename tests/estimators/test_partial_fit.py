@@ -19,7 +19,7 @@ from regard import (
     NadarayaWatsonRegressor,
     NearestKeyRegressor,
 )
-from regard.estimators.streams import Room
+from regard.estimators.streams import GrowingArray
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(120, 2))
@@ -78,7 +78,10 @@ def test_after_fit_no_classes_are_needed():
     [
         ([{"y": LABELS}], "classes must be passed on the first call to partial_fit"),
         ([{"y": LABELS, "classes": ["a", "b"]}], "the label '?c'?|np.str_.'c'"),
-        ([{"y": LABELS, "classes": list("abc")}, {"y": LABELS, "classes": list("abcd")}], "those of the first call"),
+        (
+            [{"y": LABELS, "classes": list("abc")}, {"y": LABELS, "classes": list("abcd")}],
+            "as in the first call",
+        ),
         ([{"y": LABELS, "classes": list("abc")}, {"y": ["z"] * 120}], "is not among the classes"),
     ],
 )
@@ -110,7 +113,7 @@ def test_what_regressors_refuse(name):
     model = clone(REGRESSORS[name]).partial_fit(X, Y)
     with pytest.raises(ValueError, match=r"X has 1 features, but .* is expecting 2 features"):
         model.partial_fit(X[:, :1], Y)
-    with pytest.raises(ValueError, match=r"y must have shape \(rows\) as before, got \(rows, 2\)"):
+    with pytest.raises(ValueError, match=r"y must have shape \(rows\), as in earlier calls, got \(rows, 2\)"):
         model.partial_fit(X, np.column_stack([Y, Y]))
     with pytest.raises(ValueError, match="NaN"):
         model.partial_fit(np.full((1, 2), np.nan), [1.0])
@@ -170,7 +173,7 @@ def test_only_those_that_can_append_do():
 
 def test_appending_copies_each_row_a_few_times_at_most():
     """Rooms made while 1,000 rows come one by one: one for each doubling."""
-    room, rows, made = Room(), np.zeros((1, 3)), set()
+    room, rows, made = GrowingArray(), np.zeros((1, 3)), set()
     for number in range(1, 1000):
         rows = room.extended(rows, np.full((1, 3), number))
         made.add(id(rows.base))

@@ -57,7 +57,7 @@ def fitted(name):
 
 def changes(model, at, method="derivative"):
     """∂ℓ/∂x (Q, K, d), as the errors use it."""
-    return changes_of(model._asked, model._query(at), method)
+    return changes_of(model._configured_smoother, model._query(at), method)
 
 
 def values(model):

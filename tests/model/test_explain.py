@@ -55,7 +55,7 @@ def leverage(model, at):
     Among the rows it is around 10; where all rows in reach lie to one side, hundreds of their deviations away, it is
     10⁵, and ``predict`` itself is right to 10⁻¹¹ only.
     """
-    out, smoother = np.zeros(len(at)), model._asked.exactly()
+    out, smoother = np.zeros(len(at)), model._configured_smoother.exactly()
 
     def left(one, asked):
         fit = one.local(one.heads[0], asked, one.rows.columns)[2].fit

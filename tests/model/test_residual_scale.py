@@ -33,7 +33,7 @@ def test_relearning_starts_from_what_was_learned_and_does_not_write_to_it():
     X = rng.normal(size=(80, 2))
     model = regard.KernelRegressor().fit(X, np.sin(X[:, 0]))
     before = [head.w.copy() for head in model.heads_]
-    heads = model._asked.objectives()
+    heads = model._configured_smoother.objectives()
     relearned = relearned_answers(heads, ridge=True)
     assert relearned.shape == (80, 1)
     assert not np.array_equal(relearned, left_out_answers(heads))

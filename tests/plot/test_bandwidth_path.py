@@ -105,5 +105,5 @@ def test_path_errors_about_the_estimator(line):
     with pytest.raises(ValueError, match="multiples must be finite numbers"):
         line.loss_path([-1.0])
     adaptive = NadarayaWatsonRegressor(bandwidth="adaptive").fit(X[:, :1], Y)
-    with pytest.raises(ValueError, match="loss_path judges one bandwidth"):
+    with pytest.raises(ValueError, match="loss_path needs a fixed bandwidth"):
         BandwidthPathDisplay.from_estimator(adaptive)

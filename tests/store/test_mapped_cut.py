@@ -72,7 +72,7 @@ def test_every_use_of_a_model_whose_file_was_cut_is_an_error(tmp_path: Path) -> 
     assert ended.returncode == 0, (lines[-1:], ended.stderr)
     asked = dict(zip(map(tuple, lines[::2]), lines[1::2], strict=True))
     assert len(asked) > 80
-    refused = ("bytes since it was mapped", "a mix of heads has no single score")
+    refused = ("bytes since it was mapped", "a mixture of heads has no single score")
     wrong = {use: told for use, told in asked.items() if not any(words in told for words in refused)}
     assert wrong == {}
 

@@ -186,7 +186,7 @@ def test_heads_are_the_same(kind, path):
     turned = straight._replace(w=np.array([[90.0, 1.0], [-1.0, 1.0]]), share=np.array([1.0, 0.0]))
     for heads in ((straight._replace(weight=1.0),), (straight, turned)):
         model.heads_ = heads
-        model._remember(X, target if kind is regard.KernelRegressor else target.astype(int), None)
+        model._set_training_rows(X, target if kind is regard.KernelRegressor else target.astype(int), None)
         plain, mapped = both(model, path)
         agree(plain, mapped, few(X))
         agree(plain, mapped, few(X) - 1e6)

@@ -52,7 +52,7 @@ def fit_on_cluster(
     if y is None:
         raise ValueError(f"This {type(model).__name__} estimator requires y to be passed, but the target y is None")
     rows = blocked_rows("X", X, y, sample_weight, groups, names=("y", "sample_weight", "groups"))
-    if model._LABELS:
+    if model._IS_CLASSIFIER:
         rows, model.classes_ = _numbered(rows, "value")
         if not len(model.classes_):
             raise ValueError("X and y must have at least one row with a positive sample weight")
@@ -71,10 +71,10 @@ def fit_on_cluster(
     if names and all(isinstance(name, str) for name in names):
         model.feature_names_in_ = np.array(names, object)
     width = None
-    if model._BANDWIDTH:
+    if model._HAS_BANDWIDTH:
         with cancelling():
             width = _learn(model, rows, ridge, watched)
-    model._remember(*_lazy_rows(rows, model._LABELS))
+    model._set_training_rows(*_lazy_rows(rows, model._IS_CLASSIFIER))
     model._make_rows = partial(ClusterRows, blocks=rows)
     return width
 
@@ -155,7 +155,7 @@ def _learn(
         )
     options: dict[str, Any] = {
         "degree": model._DEGREE,
-        "classes": len(model.classes_) if model._LABELS else 0,
+        "classes": len(model.classes_) if model._IS_CLASSIFIER else 0,
         "engine": RunOptions(model.engine, model.tol, model.device).options["engine"],
     }
     with watched(model) as progress:
@@ -221,7 +221,9 @@ def _fill_with_nan(answer: Array, block: RowBlock) -> Array:
 def with_rows_in_memory(model: Any) -> Any:
     """The same model with its rows in this machine's memory; left-out answers not computed yet are NaN."""
     here = clone(model)
-    vars(here).update({name: value for name, value in vars(model).items() if name not in ("_make_rows", "_made")})
+    vars(here).update(
+        {name: value for name, value in vars(model).items() if name not in ("_make_rows", "_smoother_cache")}
+    )
     names = [name for name in ("key_", "value_", "sample_weight_") if getattr(model, name) is not None]
     vars(here).update(zip(names, compute([getattr(model, name) for name in names]), strict=True))
     answers: Any = vars(model).get("loo_predictions_")

@@ -85,7 +85,7 @@ def lazy_answers(model: Any, X: Any, method: str) -> Array:
         shape = (len(model.classes_),)
     elif classes is not None:
         shape, dtype = (), classes.dtype
-    smoother = model._asked
+    smoother = model._configured_smoother
     if isinstance(smoother.rows, ClusterRows):
         answers = smoother.rows.answers(smoother, queries)
         parts = task_for_each("answer", _as_method, ((one, model.empty, method, classes) for one in answers))

@@ -1,7 +1,10 @@
 """Estimators with scikit-learn's conventions: the only place where X and y exist.
 
-They check X and y, learn what was not given, and build a ``Smoother`` of ``regard.model``; all that they say after
-that is a function of it. One base class (``base``), one below it for regressors and one for classifiers, thin names.
+They validate X and y, learn what was not given, and build a ``Smoother`` of ``regard.model``, of which everything after
+``fit`` is a function. One base class (``base``), one subclass for regressors and one for classifiers, and thin names.
+
+Constructor signatures are written out in every estimator: scikit-learn's ``get_params`` and ``clone`` inspect them, and
+editors show them and the docstrings without running code, so neither is generated.
 """
 
 from regard.estimators.attention import AttentionRegressor

@@ -1,4 +1,4 @@
-"""Attention whose score is learned: additive, dot product or Gaussian, over the features or over an embedding."""
+"""Attention with a learned score: additive, dot product or Gaussian, over the features or over an embedding."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from regard.bandwidth.losses import SquaredError
 from regard.bandwidth.parametrization import feature_scales
 from regard.core.arrays import Array
 from regard.core.scores import Additive, DotProduct, Gaussian, Score
-from regard.estimators.callbacks import bar, watched
+from regard.estimators.callbacks import callback_progress, progress_bar
 from regard.estimators.regressor import SmoothingRegressor
 from regard.model.leave_one_out import LeaveOneOutKeys
 from regard.model.residual_scale import row_counts
 from regard.model.smoother import Embedded, Head, RunOptions, Smoother, standardised, torch_part
 
-# From this many rows on, early_stopping="auto" holds some out.
-ROWS_TO_HOLD_OUT = 1000
+# From this many rows on, early_stopping="auto" holds out a validation set.
+MIN_ROWS_TO_HOLD_OUT = 1000
 
 
 class History(NamedTuple):
-    """How learning went; losses are parts of the variance of y, so that always answering the mean is 1."""
+    """Course of the training; losses are relative to the variance of y, so that predicting the mean has loss 1."""
 
-    loss: Array  # (epochs,)  left-out squared error, the mean over an epoch's minibatches as they came
-    validation: Array | None  # (epochs,)  the same for rows held out, after each epoch
-    best: int  # number of the epoch whose parameters were kept, from 0
+    loss: Array  # (epochs,)  leave-one-out squared error, the mean over the minibatches of an epoch
+    validation: Array | None  # (epochs,)  the same for the validation rows, after each epoch
+    best: int  # the epoch whose parameters were selected, from 0
     interrupted: bool
 
 
 class _Score:
-    """``score`` is a parameter where it is set, and scikit-learn's method where it is called."""
+    """``score`` is a parameter when set, and scikit-learn's method when read."""
 
     def __get__(self, model: Any, owner: Any) -> Any:
         return RegressorMixin.score if model is None else RegressorMixin.score.__get__(model)
@@ -44,7 +44,7 @@ class _Score:
 
 
 class AttentionRegressor(SmoothingRegressor):
-    """A weighted average of y whose weights come from a learned score; in short, attention over the training rows.
+    """Attention over the training rows: a weighted average of y, with weights from a learned score.
 
     predict(x) = Σ_k softmax_k(score(embed(x), embed(x_k))) y_k
 
@@ -52,44 +52,60 @@ class AttentionRegressor(SmoothingRegressor):
     gaussian    −½‖w∘(q − k)‖², w per feature          with ``embed``, a deep kernel; without, the
                                                        bandwidths of ``NadarayaWatsonRegressor``
     additive    w_vᵀ tanh(W_q q + W_k k)               the notes' ``AdditiveAttentionReg``
-    dot         qᵀ W k, at first q·k/√r                without ``embed`` it can lean, but not look closely
+    dot         qᵀ W k, initially q·k/√r               without ``embed`` it fits trends, but nothing local
     ==========  =====================================  ==================================================
 
-    Everything is learned by leaving out: each training row is answered by all others (never by itself, nor by its
-    group), and Adam walks down the squared error in minibatches, its rate falling along a cosine. X and y are
-    standardised inside. Needs torch: ``pip install 'regard[nn]'``.
+    The leave-one-out squared error is minimised: each training row is predicted from all others, excluding itself and
+    its group. The optimiser is Adam on minibatches with a cosine schedule. X and y are standardised internally. Needs
+    torch: ``pip install 'regard[nn]'``.
 
     Parameters
     ----------
-    score : "gaussian", "additive" or "dot". ``get_params`` tells it; ``model.score(X, y)`` is R², as everywhere.
-    embed : None compares the standardised features; "mlp" adds to them what a network with two hidden layers makes of
-        them; or a torch module from rows (n, d) to (n, r). A copy of it is trained, starting from its weights.
-    hidden_size : units of a hidden layer, in the additive score and in "mlp".
-    embed_size : features that "mlp" adds.
-    max_iter : epochs at most. An epoch walks through all rows; through a small table as often as fits into 32 steps.
-    learning_rate : of Adam at the start; the logarithm of a Gaussian's w moves ten times as fast.
-    batch_size : queries in a minibatch; each looks at all keys.
-    early_stopping : True holds out ``validation_fraction`` of the rows while learning, keeps the epoch that answers
-        them best and stops after ``n_iter_no_change`` epochs without a better one. False learns on all rows for
-        ``max_iter`` epochs and keeps the one with the least left-out error. "auto" is True from 1,000 rows on. Once
-        learning is over, rows held out are keys like all others.
-    validation_fraction, n_iter_no_change : see ``early_stopping``.
-    random_state : seed of the start, the order of rows and the rows held out. On a CPU the same seed gives the same
-        model to the last bit.
-    device : "cpu" or "cuda", where it learns and answers; which rows were looked at is computed on the CPU.
-    progress : True shows a bar.
+    score : {"gaussian", "additive", "dot"}, default="gaussian"
+        ``get_params`` returns it; the method ``model.score(X, y)`` is R², as in scikit-learn.
+    embed : None, "mlp" or torch.nn.Module, default=None
+        None uses the standardised features; "mlp" appends the output of a network with two hidden layers; a module maps
+        rows (n, d) to (n, r). A copy of the module is trained, starting from its weights.
+    hidden_size : int, default=64
+        Units of a hidden layer, in the additive score and in "mlp".
+    embed_size : int, default=8
+        Number of features that "mlp" appends.
+    max_iter : int, default=15
+        Maximum number of epochs. An epoch passes over all rows, over a small table as often as fits into 32 steps.
+    learning_rate : float, default=0.01
+        Initial learning rate of Adam; that of the logarithm of a Gaussian's w is ten times as large.
+    batch_size : int, default=512
+        Queries in a minibatch; each attends to all keys.
+    early_stopping : bool or "auto", default="auto"
+        True holds out ``validation_fraction`` of the rows during training, selects the epoch with the least validation
+        error and stops after ``n_iter_no_change`` epochs without improvement. False trains on all rows for ``max_iter``
+        epochs and selects the one with the least leave-one-out error. "auto" is True from 1,000 rows on. After
+        training, the validation rows are keys like all others.
+    validation_fraction, n_iter_no_change : float, default=0.1, and int, default=10
+        See ``early_stopping``.
+    random_state : int, RandomState or None, default=None
+        Seed of the initialisation, the order of rows and the validation set. On a CPU results are reproducible bit for
+        bit.
+    device : {"cpu", "cuda"}, default="cpu"
+        Device for learning and predicting; ``attend`` is always computed on the CPU.
+    progress : bool, default=False
+        Show a progress bar.
 
     Attributes
     ----------
-    history_ : ``History(loss, validation, best, interrupted)``; n_iter_ : epochs walked.
-    parameters_ : what was learned, name → array: "score.…" and "embed.…", for standardised features.
-    mean_, scale_ : (d,) of X; the scale of a feature that does not vary is inf, which ignores it.
-    embedding_ : (K, r) the training rows as the score sees them.
-    w_, bandwidth_ : (d,) in the units of X, for a Gaussian score without ``embed``.
-    loo_predictions_, loo_score_ : every row as the others predict it, and the R² of that. The parameters have seen
-        these rows: with an embedding, expect a little less of new ones.
-    key_, value_, sample_weight_ : the training rows, (K, d), (K,) or (K, P), and (K,) or None.
-    n_features_in_, feature_names_in_ : what ``fit`` saw; names only where X is a dataframe with text names.
+    history_, n_iter_ : ``History(loss, validation, best, interrupted)``, and the number of epochs.
+    parameters_ : dict of arrays
+        The learned parameters, "score.…" and "embed.…", for standardised features.
+    mean_, scale_ : arrays of shape (d,)
+        Mean and standard deviation of X; the scale of a constant feature is inf, which ignores it.
+    embedding_ : array of shape (K, r)
+        The training rows in the coordinates of the score.
+    w_, bandwidth_ : arrays of shape (d,)
+        In the units of X, for a Gaussian score without ``embed``.
+    loo_predictions_, loo_score_ : array of the shape of y, float
+        Leave-one-out predictions, and their R². The parameters were learned from these rows: with an embedding, the R²
+        of new rows is somewhat lower.
+    key_, value_, sample_weight_, n_features_in_, feature_names_in_ : as in ``AveragePoolingRegressor``.
 
     *Empty rows*: there are none. *Cost*: an epoch takes O(K²·r) time (times ``hidden_size`` for an additive score) and
     O(batch·K) memory; ``predict`` takes O(Q·K·r) time, O(Q + K) memory and a tile.
@@ -128,15 +144,15 @@ class AttentionRegressor(SmoothingRegressor):
         device: str = "cpu",
         progress: bool = False,
     ) -> None:
-        self._set(locals())
+        self._set_parameters(locals())
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters by name, as scikit-learn asks for them."""
+        """The parameters by name, as scikit-learn's ``get_params``."""
         return {**super().get_params(deep), "score": vars(self)["score"]}
 
     @property
-    def _BANDWIDTH(self) -> bool:  # type: ignore[override]
-        """A Gaussian score of the features themselves has one."""
+    def _HAS_BANDWIDTH(self) -> bool:  # type: ignore[override]
+        """A Gaussian score without an embedding has a bandwidth."""
         return vars(self)["score"] == "gaussian" and self.embed is None
 
     def _learn(self, key: Array, value: Array, weight: Array | None, groups: Any, classes: int | None) -> None:  # noqa: ARG002
@@ -150,15 +166,22 @@ class AttentionRegressor(SmoothingRegressor):
         train, held = self._split(len(table.key), random)
         inputs = standardised(table.key, mean, scale)
         parts = [_rows(nn, inputs, target.columns, left_out, part) if len(part) else None for part in (train, held)]
-        with watched(self) as heard, bar(self.progress, "Learning attention", self.max_iter) as drawn:
+        with (
+            callback_progress(self) as callback,
+            progress_bar(self.progress, "Learning attention", self.max_iter) as bar,
+        ):
 
             def progress(step: int, value: float) -> None:
-                for one in (heard, drawn):
-                    if one is not None:
-                        one(step, value)
+                for report in (callback, bar):
+                    if report is not None:
+                        report(step, value)
 
-            learned = nn.learn(*parts, self._settings(nn, len(train), seed), progress)
-        self._remember(key, value, weight)
+            settings = vars(self) | {"batch_size": min(self.batch_size, len(train)), "seed": seed}
+            settings["learning_rate"] = float(self.learning_rate)
+            learned = nn.learn(
+                *parts, nn.LearningSettings(*(settings[name] for name in nn.LearningSettings._fields)), progress
+            )
+        self._set_training_rows(key, value, weight)
         self.parameters_ = learned.parameters
         validation = np.array(learned.validation) if len(held) else None
         self.history_ = History(np.array(learned.loss), validation, learned.best, learned.interrupted)
@@ -167,18 +190,18 @@ class AttentionRegressor(SmoothingRegressor):
         self._leave_out(table, left_out, target)
 
     def _place(self, mean: Array, scale: Array) -> None:
-        """All rows as the score takes them, and the bandwidths where it has some."""
+        """Set the coordinates of all rows, and the bandwidth if there is one."""
         for name in ("w_", "bandwidth_"):
             self.__dict__.pop(name, None)
         self.mean_, self.scale_ = mean, scale
         self.embedding_ = self._transform().keys(self.key_)
-        if self._BANDWIDTH:
+        if self._HAS_BANDWIDTH:
             w = np.exp(self.parameters_["score.log_w"].astype(np.float64))
             with np.errstate(over="ignore"):
                 self.w_, self.bandwidth_ = w / scale, scale / w
 
     def _leave_out(self, table: Distinct, left_out: LeaveOneOutKeys, target: SquaredError) -> None:
-        """Every training row as the others answer it."""
+        """Set the leave-one-out predictions and their R²."""
         transform = self._transform()
         place = transform.keys(table.key)
         engine = RunOptions(device=self.device).options["engine"]
@@ -200,12 +223,12 @@ class AttentionRegressor(SmoothingRegressor):
 
     def _make_smoother(self) -> Smoother:
         smoother = super()._make_smoother()
-        # The network has placed the rows already.
+        # The embedding of the rows is known already.
         smoother.rows._placed[smoother.heads[0].transform] = self.embedding_
         return smoother
 
     def _score(self) -> Score:
-        """The score between rows as ``embedding_`` has them."""
+        """The score in the coordinates of ``embedding_``."""
         learned = {name: array.astype(np.float64) for name, array in self._learned("score.").items()}
         if "log_w" in learned:
             return Gaussian(np.exp(learned["log_w"]))
@@ -217,36 +240,22 @@ class AttentionRegressor(SmoothingRegressor):
         return Embedded(self.mean_, self.scale_, self.embed, self._learned("embed."), self.parameters_.get("score.W"))
 
     def _learned(self, part: str) -> dict[str, Array]:
-        """The learned arrays of "embed." or "score.", by their names within."""
+        """The learned arrays of "embed." or "score.", by their names without that prefix."""
         return {name.removeprefix(part): array for name, array in self.parameters_.items() if name.startswith(part)}
 
     def _split(self, rows: int, random: Any) -> tuple[Array, Array]:
-        """Numbers of the rows to learn from, and of those to hold out."""
-        wanted = self.early_stopping is True or (self.early_stopping == "auto" and rows >= ROWS_TO_HOLD_OUT)
+        """Positions of the training rows, and of the validation rows."""
+        wanted = self.early_stopping is True or (self.early_stopping == "auto" and rows >= MIN_ROWS_TO_HOLD_OUT)
         order = random.permutation(rows) if wanted else np.arange(rows)
         count = max(1, round(self.validation_fraction * rows)) if wanted else 0
         if wanted and rows - count < 2:
-            raise ValueError(f"early_stopping=True needs rows to learn from beside those held out, got {rows} rows")
+            raise ValueError(f"early_stopping=True needs at least 3 rows, got {rows}")
         return np.sort(order[count:]), np.sort(order[:count])
-
-    def _settings(self, nn: Any, rows: int, seed: int) -> Any:
-        return nn.LearningSettings(
-            vars(self)["score"],
-            self.embed,
-            int(self.hidden_size),
-            int(self.embed_size),
-            int(self.max_iter),
-            float(self.learning_rate),
-            min(self.batch_size, rows),
-            int(self.n_iter_no_change),
-            self.device,
-            seed,
-        )
 
     # ---- files
 
     def _plain_params(self, deep: bool = False) -> dict[str, Any]:
-        """Parameters as a file can hold them: of a module its recipe, or its name where it is of no known layers."""
+        """Parameters for a file: a module as its recipe, or as the name of its class if it has other layers."""
         params: dict[str, Any] = self.get_params(deep)
         if not (self.embed is None or isinstance(self.embed, str)):
             kind = type(self.embed)
@@ -255,10 +264,10 @@ class AttentionRegressor(SmoothingRegressor):
         return params
 
     def _rebuild(self, embed: Any) -> None:
-        """Put back the module that ``_plain_params`` described, or a copy of the one given, with its learned arrays."""
+        """Restore the module that ``_plain_params`` described, or a copy of ``embed``, with the learned arrays."""
         if self.embed is None or isinstance(self.embed, str):
             if embed is not None:
-                raise ValueError(f"embed is for models fitted with a module; this one has embed={self.embed!r}")
+                raise ValueError(f"embed must be None, since this model was fitted with embed={self.embed!r}")
             return
         recipes, learned = torch_part("recipes"), self._learned("embed.")
         if embed is not None:
@@ -267,22 +276,22 @@ class AttentionRegressor(SmoothingRegressor):
             self.embed = recipes.with_parameters(deepcopy(embed).cpu(), learned)
         elif isinstance(self.embed, dict):
             raise ValueError(
-                f"embed was a {str(self.embed.get('class'))[:100]}, which a file cannot hold; "
-                "make one in the same way and pass it: regard.load(path, embed=…)"
+                f"embed was a {str(self.embed.get('class'))[:100]}, which is not stored in the file; "
+                "pass a module made in the same way: regard.load(path, embed=…)"
             )
         else:
             self.embed = recipes.with_parameters(recipes.made(self.embed), learned)
 
 
 def _mean_and_scale(table: Distinct, counts: Array) -> tuple[Array, Array]:
-    """Mean (d,) of the features, and their scale: inf for one that does not vary, which ignores it."""
+    """Mean (d,) of the features, and their scale: the standard deviation, or inf for a constant feature."""
     rows = table.key.astype(np.float64)
     scale = feature_scales(rows, counts)
     return counts / counts.sum() @ rows, np.where(scale > 0.0, scale, np.inf)
 
 
 def _rows(nn: Any, inputs: Array, columns: Array, left_out: LeaveOneOutKeys, part: Array) -> Any:
-    """Some of the rows, as ``learn`` takes them."""
+    """Some of the rows as input of ``learn``."""
     counts, label, key, key_label, weight = left_out.among(part)
     log_weight = None if weight is None else np.log(weight)
     return nn.LabelledRows(

@@ -1,8 +1,8 @@
-"""What every estimator is: parameters in, a ``Smoother`` out of ``fit``, and what that says about X.
+"""The base class of all estimators: ``fit`` turns parameters, X and y into a ``Smoother``; methods are functions of it.
 
-An estimator names its parameters, learns what was not given (``_learn``) and says which heads of attention follow
-(``_heads``). All else is here and in ``SmoothingRegressor`` and ``SmoothingClassifier``, as calls of functions of
-``regard.model``.
+An estimator declares its parameters, learns what was not given (``_learn``) and builds the heads of attention
+(``_heads``). Everything else is here and in ``SmoothingRegressor`` and ``SmoothingClassifier``, as calls of functions
+of ``regard.model``.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from regard.core.arrays import Array, is_chunked
 from regard.core.problem import checked_weight
 from regard.core.scores import Score
 from regard.data.columns import Coding
-from regard.estimators.callbacks import CallbackSupportMixin, watched, with_callbacks
-from regard.estimators.parameters import check_parameters, one_of, whole
-from regard.estimators.streams import Aging, append_rows, begin_stream, keep_rows, rows_to_forget
+from regard.estimators.callbacks import CallbackSupportMixin, callback_progress, with_callbacks
+from regard.estimators.parameters import check_parameters, one_of, whole_number
+from regard.estimators.streams import Aging, append_rows, begin_stream, rows_to_forget, select_rows
 from regard.estimators.validation import query_array, training_arrays
-from regard.estimators.width import remember_width, ridge_to_learn
+from regard.estimators.width import fixed_ridge, set_bandwidth
 from regard.model.attended_rows import Attention, attend_top, checked_top
 from regard.model.diagnosis import Diagnosis, diagnose, relevance
 from regard.model.drift import Drift, Errors, Sample, compare
@@ -40,11 +40,11 @@ from regard.model.smoother import Answer, Head, RunOptions, Smoother, TrainingRo
 
 T = TypeVar("T")
 
-# Computed from the training rows when first needed.
-DERIVED = ("residuals_", "standardised_residuals_", "spread_", "calibration_", "left_out_probabilities_")
+# Fitted attributes that are computed from the training rows when first needed.
+DERIVED_ATTRIBUTES = ("residuals_", "standardised_residuals_", "spread_", "calibration_", "left_out_probabilities_")
 
-# What a smoother is made from.
-MADE_FROM = (
+# Attributes that determine the smoother.
+SMOOTHER_SOURCES = (
     *("key_", "value_", "sample_weight_", "classes_", "coding_", "arrival_", "feature_names_in_", "missing"),
     *("kernel", "w_", "ridge_", "neighbours_"),
     *("heads_", "scaling_"),
@@ -53,20 +53,20 @@ MADE_FROM = (
 
 
 # Decorators of methods that only some estimators have.
-if_bandwidth: Callable[[T], T] = available_if(attrgetter("_BANDWIDTH"))
-if_appends: Callable[[T], T] = available_if(attrgetter("_APPENDS"))
+if_has_bandwidth: Callable[[T], T] = available_if(attrgetter("_HAS_BANDWIDTH"))
+if_has_partial_fit: Callable[[T], T] = available_if(attrgetter("_HAS_PARTIAL_FIT"))
 
 
 class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
-    """Training rows, and attention over them."""
+    """Attention over training rows."""
 
     key_: Array  # (K, d)
-    value_: Array  # (K,) or (K, P) numbers; (K,) class numbers in a classifier
+    value_: Array  # (K,) or (K, P) numbers; (K,) class indices in a classifier
     sample_weight_: Array | None  # (K,) in the dtype given: integers are repetitions, floats importances
-    arrival_: tuple[Array, int]  # numbers of the rows there are, and how many ever came; absent while none has left
-    coding_: Coding  # where X is more than numbers
+    arrival_: tuple[Array, int]  # ids of the rows, and how many rows there ever were; absent until a row is removed
+    coding_: Coding  # of a mixed table
 
-    # What an estimator without the parameter does.
+    # Defaults for estimators without the parameter.
     empty: Any = "raise"
     engine: Any = "auto"
     device: Any = "cpu"
@@ -74,80 +74,83 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
     random_state: Any = None
     missing: Any = "refuse"
 
-    _BANDWIDTH: ClassVar[bool] = False  # whether there is a bandwidth to judge
-    _APPENDS: ClassVar[bool] = False  # whether there is partial_fit
-    _MIXED: ClassVar[bool] = False  # whether tables of more than numbers are accepted
-    _LABELS: ClassVar[bool] = False  # whether y is labels
-    _EMPTY: ClassVar[tuple[str, ...]] = ("nearest", "nan", "raise")
+    _HAS_BANDWIDTH: ClassVar[bool] = False
+    _HAS_PARTIAL_FIT: ClassVar[bool] = False
+    _ACCEPTS_MIXED_TABLES: ClassVar[bool] = False
+    _IS_CLASSIFIER: ClassVar[bool] = False
+    _EMPTY_CHOICES: ClassVar[tuple[str, ...]] = ("nearest", "nan", "raise")
 
-    _make_rows: Callable[..., TrainingRows] | None = None  # of training rows in a file or on a cluster
-    _file: Any = None  # the file that arrays are in
-    _made: tuple[tuple[Any, ...], Smoother] | None = None  # what the smoother was made from, and it
+    _make_rows: Callable[..., TrainingRows] | None = None  # for training rows in a file or on a cluster
+    _file: Any = None  # the memory-mapped file of the arrays
+    _smoother_cache: tuple[tuple[Any, ...], Smoother] | None = None  # values of SMOOTHER_SOURCES, and the smoother
 
-    def _set(self, given: dict[str, Any]) -> None:
-        """The parameters of ``__init__``, its ``locals()``, each as the attribute of its name."""
+    def _set_parameters(self, given: dict[str, Any]) -> None:
+        """Set the parameters of ``__init__``, given as its ``locals()``."""
         self.__dict__.update((name, value) for name, value in given.items() if name != "self")
 
     # ---- fit
 
     @with_callbacks  # type: ignore[untyped-decorator]
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
-        """Remember the training rows and learn from them what was not given.
+        """Store the training rows and learn from them what was not given.
 
         Parameters
         ----------
-        X : (K, d) array or dataframe, y : (K,) or (K, P) numbers, or (K,) labels for a classifier
-        sample_weight : (K,), not negative. Integers count repetitions, floats are importances; 0 deletes the row.
-        groups : (K,) labels. While learning, rows of one group do not see each other.
+        X : array-like, dataframe or dask collection of shape (K, d)
+        y : array-like of shape (K,) or (K, P); labels of shape (K,) for a classifier
+        sample_weight : array-like of shape (K,), non-negative, default=None
+            Integers are repetitions, floats are importances; a row of weight 0 is ignored.
+        groups : array-like of shape (K,), default=None
+            Group labels. While learning, a row is predicted from rows of other groups only.
 
         Returns
         -------
-        self. *Cost*: O(K·d) with a bandwidth given; learning takes some 50 to 200 passes of O(K²·d) each, see the
-        class. Ctrl-C keeps the best so far, once there is one.
+        self. *Cost*: O(K·d) with a given bandwidth; learning takes some 50 to 200 passes of O(K²·d) each, see the
+        class. Ctrl-C stops the search and keeps the best parameters so far, if there are any.
         """
         if not any(map(is_chunked, (X, y, sample_weight, groups))):
             return self._fit(X, y, sample_weight, groups)
-        width = fit_on_cluster(self, X, y, sample_weight, groups, ridge_to_learn(self), watched)
+        width = fit_on_cluster(self, X, y, sample_weight, groups, fixed_ridge(self), callback_progress)
         if width is not None:
-            remember_width(self, width)
-        self._smoother  # noqa: B018  # made here: predict must not change an estimator
+            set_bandwidth(self, width)
+        self._smoother  # noqa: B018  # cached now: predict must not change an estimator
         return self
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any, classes: Array | None = None) -> Self:
-        """``fit``, with ``classes`` where they are known before the rows of all of them are."""
+        """``fit`` of rows in memory; ``classes`` are given if rows of some of them are still to come."""
         self._check_parameters()
-        key, target = training_arrays(self, X, y, labels=self._LABELS)
+        key, target = training_arrays(self, X, y, labels=self._IS_CLASSIFIER)
         weight = checked_weight(sample_weight, len(key))
-        value, found = self._numbered(target, weight, classes)
+        value, found = self._encode_target(target, weight, classes)
         self._learn_without_gaps(key, value, weight, groups, None if found is None else len(found))
         for name in ("arrival_", "classes_given_"):
-            self.__dict__.pop(name, None)  # they are of an earlier stream
+            self.__dict__.pop(name, None)  # of earlier rows
         if found is not None:
             self.classes_ = found
-        self._smoother  # noqa: B018  # made here: predict must not change an estimator
+        self._smoother  # noqa: B018  # cached now: predict must not change an estimator
         return self
 
-    def _numbered(self, target: Array, weight: Array | None, classes: Array | None) -> tuple[Array, Array | None]:  # noqa: ARG002
-        """y as it is pooled, and the classes if it is labels."""
+    def _encode_target(self, target: Array, weight: Array | None, classes: Array | None) -> tuple[Array, Array | None]:  # noqa: ARG002
+        """y as stored, and the classes if y holds labels."""
         return target, None
 
     def _learn(self, key: Array, value: Array, weight: Array | None, groups: Any, classes: int | None) -> None:  # noqa: ARG002
-        """Remember the rows, and learn what was not given; an estimator with something to learn has its own."""
+        """Store the rows; estimators that learn override this."""
         if groups is not None:
-            raise ValueError(f"groups are for learning, and {type(self).__name__} learns nothing from its rows")
-        self._remember(key, value, weight)
+            raise ValueError(f"groups must be None for {type(self).__name__}, which has nothing to learn")
+        self._set_training_rows(key, value, weight)
 
     def _heads(self) -> tuple[Head, ...]:
-        """The heads of attention that the fitted attributes mean."""
+        """The heads of attention, from the fitted attributes."""
         raise NotImplementedError
 
     def _rescale(self) -> None:
-        """Make anew what was made of all rows and is not learned, once some have left."""
+        """Recompute what depends on all rows but is not learned, after rows were removed."""
 
     def _learn_without_gaps(
         self, key: Array, value: Array, weight: Array | None, groups: Any, classes: int | None
     ) -> None:
-        """``_learn`` from the rows that lack nothing; then all rows are remembered."""
+        """``_learn`` from the rows without missing entries; then store all rows."""
         whole = np.asarray(~np.isnan(key).any(axis=1))
         if whole.all() or not isinstance(getattr(self, "bandwidth", "loo"), str):
             self._learn(key, value, weight, groups, classes)
@@ -155,8 +158,8 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         learnable = whole if weight is None else whole & (weight > 0)
         if learnable.sum() < 2:
             raise ValueError(
-                f"missing='ignore' learns from the rows that lack nothing, and X has {int(learnable.sum())} of them; "
-                "drop the columns with most gaps"
+                "missing='ignore' learns from rows without missing entries and needs at least 2 of them, got "
+                f"{int(learnable.sum())}; drop the columns with most missing entries"
             )
         if groups is not None:
             groups = np.asarray(groups)
@@ -164,24 +167,24 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
                 raise ValueError(f"groups must have one entry per row of X ({len(key)}), got {len(groups)}")
             groups = groups[whole]
         self._learn(key[whole], value[whole], None if weight is None else weight[whole], groups, classes)
-        self._remember(key, value, weight)
+        self._set_training_rows(key, value, weight)
         known = vars(self).get("loo_predictions_")
         if known is not None:
             self.loo_predictions_ = np.full((len(key), *known.shape[1:]), np.nan)
             self.loo_predictions_[whole] = known
 
-    def _remember(self, key: Array, value: Array, sample_weight: Array | None) -> None:
+    def _set_training_rows(self, key: Array, value: Array, sample_weight: Array | None) -> None:
         self.key_, self.value_, self.sample_weight_ = key, value, sample_weight
-        for name in (*DERIVED, "_make_rows", "_made"):
-            self.__dict__.pop(name, None)  # they are of the rows before
+        for name in (*DERIVED_ATTRIBUTES, "_make_rows", "_smoother_cache"):
+            self.__dict__.pop(name, None)  # of earlier rows
 
     @property
     def _smoother(self) -> Smoother:
-        """The smoother that the fitted attributes mean; made once for as long as they stay what they are."""
-        source = tuple(vars(self).get(name) for name in MADE_FROM)
-        if self._made is None or any(new is not old for new, old in zip(source, self._made[0], strict=True)):
-            self._made = source, self._make_smoother()
-        return self._made[1]
+        """The smoother of the fitted attributes, cached until one of them changes."""
+        source, cache = tuple(vars(self).get(name) for name in SMOOTHER_SOURCES), self._smoother_cache
+        if cache is None or any(new is not old for new, old in zip(source, cache[0], strict=True)):
+            cache = self._smoother_cache = source, self._make_smoother()
+        return cache[1]
 
     def _make_smoother(self) -> Smoother:
         fitted, names = vars(self), vars(self).get("feature_names_in_")
@@ -198,50 +201,50 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         return Smoother(self._heads(), rows)
 
     @property
-    def _asked(self) -> Smoother:
-        """The smoother, computing and answering as the parameters say now."""
-        if self._made is None:
+    def _configured_smoother(self) -> Smoother:
+        """The smoother with the current parameters ``empty``, ``engine``, ``tol`` and ``device``."""
+        if self._smoother_cache is None:
             check_is_fitted(self)
         self._check_file()
         return replace(self._smoother, empty=self.empty, run=RunOptions(self.engine, self.tol, self.device))
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Asked by every public method, before it reads an array."""
+        """Called by every public method before it reads an array."""
         self._check_file()
         return "key_" in vars(self)
 
     def _check_file(self) -> None:
-        """Raise the error of ``MappedFile.check`` if an array is in a file that is not what it was.
+        """Raise the error of ``MappedFile.check`` if an array is in a file that has changed.
 
-        *Cost*: two calls of the system; nothing for a model in memory.
+        *Cost*: two system calls; none for a model in memory.
         """
         if self._file is not None and in_file(vars(self)):
             self._file.check()
 
     def __getstate__(self) -> dict[str, Any]:
         self._check_file()
-        return {name: value for name, value in super().__getstate__().items() if name != "_made"}
+        return {name: value for name, value in super().__getstate__().items() if name != "_smoother_cache"}
 
     def _check_parameters(self) -> None:
         check_parameters(self)
 
     def _seed(self) -> int:
-        """Of the rows drawn where rows are many: always the same unless ``random_state`` says otherwise."""
+        """Seed for subsampling rows: 0 if ``random_state`` is None."""
         return 0 if self.random_state is None else int(check_random_state(self.random_state).randint(2**31))
 
     # ---- answers
 
     def _query(self, X: Any) -> Array:
-        """X of a fitted estimator, checked."""
+        """X as a validated array, of a fitted estimator."""
         check_is_fitted(self)
         return query_array(self, X)
 
     def _answer(self, query: Array) -> Answer:
-        """What ``predict`` goes by, wherever the training rows are."""
-        return self._asked.answer(query)
+        """The pooled values behind ``predict``."""
+        return self._configured_smoother.answer(query)
 
-    def _reported(self, found: tuple[T, Array]) -> T:
-        """The first of ``found``, after a warning or an error about empty rows (Q,), the second.
+    def _handle_empty_rows(self, found: tuple[T, Array]) -> T:
+        """The first of ``found``, after a warning or an error if the second, (Q,) booleans, has empty rows.
 
         Called by public methods only, so that the warning points at their caller.
         """
@@ -254,101 +257,105 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
             "have no training row within the bandwidth"
         )
         if self.empty == "raise":
-            raise ValueError(f"{counted}; widen bandwidth, or choose another empty= than 'raise'")
-        answer = "the nearest training row" if self.empty == "nearest" else "the class frequencies"
-        warnings.warn(f"{counted}; they are answered by {answer} (empty={self.empty!r})", UserWarning, stacklevel=3)
+            raise ValueError(f"{counted}; use a larger bandwidth, or empty='nearest' or 'nan'")
+        used = "the nearest training row" if self.empty == "nearest" else "the class frequencies"
+        warnings.warn(f"{counted}; {used} will be used (empty={self.empty!r})", UserWarning, stacklevel=3)
         return output
 
     @property
     def attention_score_(self) -> Score:
-        """The score of ``regard.scores`` between a row of X and a training row, in the coordinates of its head."""
+        """The score of ``regard.scores`` between a query and a key, in the coordinates of the head."""
         check_is_fitted(self)
         head, *others = self._smoother.heads
         if others:
-            raise AttributeError("a mix of heads has no single score; heads_ has the w of each")
+            raise AttributeError("a mixture of heads has no single score; heads_ holds the w of each head")
         return head.score
 
     def attend(self, X: Any, top: int | None = None) -> Array | Attention:
-        """Which training rows each row of X looks at.
+        """Attention weights of the training rows for each row of X.
 
         weight[q, k] = softmax_k(score(X[q], training row k) + log sample_weight[k])
 
         Parameters
         ----------
-        X : (Q, d) array or dataframe
-        top : None for all weights, or how many of the most attended training rows to show.
+        X : array-like or dataframe of shape (Q, d)
+        top : int, default=None
+            Return only this many most attended training rows per query. None returns all weights.
 
         Returns
         -------
-        (Q, K) weights, not negative, rows summing to 1; or, with ``top``, ``Attention(index, weight, mass)``:
-        the rows shown, best first (ties by smaller number), their weights out of all, and the sum of those shown.
-        Row numbers are those of ``fit``'s X; rows of zero weight are never attended to.
+        Weights of shape (Q, K), non-negative with rows summing to 1; or, with ``top``, ``Attention(index, weight,
+        mass)``: positions of the most attended rows in decreasing order (ties by position), their weights, and the sum
+        of these. Rows of zero ``sample_weight`` are never attended to.
 
-        *Empty rows*: as ``empty`` says; with "nan" their weights are 0. *Cost*: O(Q·K·d) time; memory O(Q·K), or
+        *Empty rows*: according to ``empty``; with "nan" their weights are 0. *Cost*: O(Q·K·d) time; memory O(Q·K), or
         with ``top`` O(Q·top) and a tile of about 64 MB.
 
         >>> from regard import NearestKeyRegressor
         >>> NearestKeyRegressor().fit([[0.0], [1.0], [2.0]], [5.0, 6.0, 7.0]).attend([[1.5]]).tolist()
         [[0.0, 0.5, 0.5]]
         """
-        query, smoother = self._query(X), self._asked
+        query, smoother = self._query(X), self._configured_smoother
         if top is None:
-            return self._reported(smoother.weights(query))
-        return self._reported(attend_top(smoother, query, checked_top(top, len(self.key_))))
+            return self._handle_empty_rows(smoother.weights(query))
+        return self._handle_empty_rows(attend_top(smoother, query, checked_top(top, len(self.key_))))
 
     def effective_weights(self, X: Any) -> Array:
-        """What each training row's y counts in each prediction, (Q, K): predict(X) = effective_weights(X) @ y.
+        """Coefficients of the training values in each prediction, (Q, K): predict(X) = effective_weights(X) @ y.
 
-        ``attend`` says how near a row is, this how much it moves the answer. The two agree for weighted averages; for
-        local lines these may be negative, and still add up to 1.
+        They sum to 1 for every row of X. For weighted averages they equal the weights of ``attend``; for local lines
+        (``LocalLinearRegressor``, ``KernelRegressor``) they may be negative.
 
-        *Empty rows*: as ``attend``. *Cost*: O(Q·K·d) time per head and O(Q·K) memory.
+        *Empty rows*: as in ``attend``. *Cost*: O(Q·K·d) time per head and O(Q·K) memory.
         """
-        return self._reported(self._asked.effective_weights(self._query(X)))
+        return self._handle_empty_rows(self._configured_smoother.effective_weights(self._query(X)))
 
     def explain(self, X: Any, top: int = 5) -> Explanation:
-        """Which training rows each prediction comes from, what they count, and what made them near.
+        """The training rows behind each prediction, their weights in it, and what made them near.
 
-        prediction = effective_weights @ y, all of it computed exactly (tol = 0), whatever ``engine`` and ``tol`` say;
-        ``predict`` is off from it by its tolerance at most, and by its rounding: 1e-12 unless a line is drawn hundreds
-        of deviations beyond the rows it was fitted to.
+        prediction = effective_weights @ y, computed exactly (tol = 0) regardless of ``engine`` and ``tol``. ``predict``
+        agrees with it up to ``tol`` and rounding, which is 1e-12 unless a line extrapolates by hundreds of standard
+        deviations.
 
         Parameters
         ----------
-        X : (Q, d) array or dataframe
-        top : of how many training rows to tell at most, the most attended first.
+        X : array-like or dataframe of shape (Q, d)
+        top : int, default=5
+            Maximum number of training rows per query, the most attended ones.
 
         Returns
         -------
-        Explanation: iterate over it for one ``Explained`` per row of X, print it for words, ``to_frame()`` for a table,
-        ``regard.plot.ExplanationDisplay`` for a picture. ``effective_weights`` has all (Q, K) of them. ``far`` says of
-        each query whether nobody is in reach, or all training rows are farther than 3 bandwidths (4.6 for the Laplace
-        kernel, 1 for those that end there) and farther than twice what nine of ten training rows have to another one.
-        Nearest keys have no bandwidth, and a learned score over an embedding no distance: they are never ``far``.
-        In a classifier ``prediction`` has the share of attention of each class, before ``calibrate`` changes it.
+        Explanation, a sequence of one ``Explained`` per row of X; ``print`` it, ``to_frame()`` gives a table, and
+        ``regard.plot.ExplanationDisplay`` a figure. ``effective_weights`` has all (Q, K) weights. ``far`` is true for
+        queries with no training row within the bandwidth, and for those farther from every training row than the
+        kernel reaches (3 bandwidths; 4.6 for the Laplace kernel, 1 for compact kernels) and than twice the distance
+        within which 90 % of the training rows have another. It is never true for ``NearestKeyRegressor``, which has no
+        bandwidth, or for a learned score over an embedding, which is not a distance. For a classifier, ``prediction``
+        is the attention that each class holds, before calibration.
 
-        *Empty rows*: as ``empty`` says. *Cost*: O(Q·K·d) time, d² for local lines, and a tile of memory.
+        *Empty rows*: according to ``empty``. *Cost*: O(Q·K·d) time, d² for local lines, and a tile of memory.
 
         >>> from regard import NadarayaWatsonRegressor
-        >>> told = NadarayaWatsonRegressor(bandwidth=1.0).fit([[0.0], [1.0], [9.0]], [1.0, 2.0, 3.0]).explain([[0.1]])
-        >>> told[0].row.tolist(), told[0].effective.round(2).tolist()
+        >>> model = NadarayaWatsonRegressor(bandwidth=1.0).fit([[0.0], [1.0], [9.0]], [1.0, 2.0, 3.0])
+        >>> first = model.explain([[0.1]])[0]
+        >>> first.row.tolist(), first.effective.round(2).tolist()
         ([0, 1, 2], [0.6, 0.4, 0.0])
         """
         query = self._query(X)
-        whole("top", top)
-        return self._reported(explain(self._asked, query, int(top), self._decided))
+        whole_number("top", top)
+        return self._handle_empty_rows(explain(self._configured_smoother, query, int(top), self._to_predictions))
 
     # ---- effects
 
-    @if_bandwidth
+    @if_has_bandwidth
     def marginal_effects(self, X: Any) -> Array:
-        """∂predict/∂x at every row of X: (Q, d), or (Q, P, d) where y has P columns.
+        """∂predict/∂x at every row of X: (Q, d), or (Q, P, d) if y has P columns.
 
-        The derivative of the very function that ``predict`` computes, weights and all, in the units of y over X. The
-        scalings of ``KernelRegressor`` are straight between knots, so there it jumps at a knot.
+        The exact derivative of ``predict``, including that of the weights, in units of y over units of X. It jumps at
+        the knots of the piecewise linear scalings of ``KernelRegressor``.
 
-        *Empty rows*: 0, as the nearest training row's y does not move; NaN with ``empty="nan"``. *Cost*: as
-        ``predict``, three times for every column of y.
+        *Empty rows*: 0, the derivative of the nearest training row's y; NaN with ``empty="nan"``. *Cost*: three times
+        that of ``predict`` for every column of y.
 
         >>> from regard import LocalLinearRegressor
         >>> model = LocalLinearRegressor(bandwidth=1.0).fit([[0.0], [1.0], [2.0]], [1.0, 3.0, 5.0])
@@ -356,32 +363,33 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         [[2.0]]
         """
         query = self._query(X)
-        return self._shaped(self._reported(marginal_effects(self._asked, query)), query)
+        return self._shaped(self._handle_empty_rows(marginal_effects(self._configured_smoother, query)), query)
 
-    @if_bandwidth
+    @if_has_bandwidth
     def effect_errors(self, X: Any, method: str = "derivative") -> Array:
-        """Standard errors of the marginal effects at every row of X, shaped as those.
+        """Standard errors of the marginal effects at every row of X, in the same shape.
 
-        √Σ_i (∂ℓ_i/∂x)²·residual_i², ℓ the effective weights and residuals left out; ``regard.model.effects``.
+        √Σ_i (∂ℓ_i/∂x)²·residual_i² with effective weights ℓ and leave-one-out residuals; see ``regard.model.effects``.
 
         Parameters
         ----------
-        X : (Q, d) array or dataframe
-        method : "derivative" for ``marginal_effects``, the derivative of the prediction; "slope" for the slopes of the
-            local lines (``LocalLinearRegressor.slopes``, R's gradients), which at degree 0 are the same.
+        X : array-like or dataframe of shape (Q, d)
+        method : {"derivative", "slope"}, default="derivative"
+            "derivative" for ``marginal_effects``; "slope" for the slopes of the local lines
+            (``LocalLinearRegressor.slopes``, R's gradients), which is the same at degree 0.
 
-        *Empty rows*: 0, as nothing moves. *Cost*: O(Q·K·d²) time and a tile; residuals once, see ``residuals_``.
+        *Empty rows*: 0. *Cost*: O(Q·K·d²) time and a tile; the residuals once, see ``residuals_``.
         """
         query = self._query(X)
         one_of(*METHODS)("method", method)
-        return self._shaped(effect_errors(self._asked, query, method, self._errors_of_rows()), query)
+        return self._shaped(effect_errors(self._configured_smoother, query, method, self._left_out_errors()), query)
 
-    @if_bandwidth
+    @if_has_bandwidth
     def average_effects(self, X: Any = None, method: str = "derivative") -> AverageEffects:
         """Mean of the marginal effects over the rows of X, with its standard error; by default over the training rows.
 
-        Errors of neighbouring rows go together, and the standard error of the mean knows it. It is for these rows of X;
-        that other ones might have been drawn is not in it. Training rows count by their weights.
+        The standard error accounts for the correlation between effects at different rows. It is conditional on the rows
+        of X: the variation from drawing other rows is not included. Training rows are weighted by ``sample_weight``.
 
         *Cost*: as ``effect_errors``.
 
@@ -394,42 +402,43 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         check_is_fitted(self)
         query = self.key_ if X is None else self._query(X)
         one_of(*METHODS)("method", method)
-        share = np.ones(len(query))
+        weight = np.ones(len(query))
         if X is None and self.sample_weight_ is not None:
-            share = self.sample_weight_.astype(np.float64) / self.sample_weight_.max()
-        found = average_effects(self._asked, query, method, share / share.sum(), self._errors_of_rows())
+            weight = self.sample_weight_.astype(np.float64) / self.sample_weight_.max()
+        weight, errors = weight / weight.sum(), self._left_out_errors()
+        found = average_effects(self._configured_smoother, query, method, weight, errors)
         effect, error = (part[0] if self._smoother.rows.single else part for part in found)
         return AverageEffects(effect, error, self._smoother.rows.names, len(query))
 
     def _shaped(self, found: Array, query: Array) -> Array:
-        """(Q, P, …) without the axis of outputs where y has one column."""
+        """(Q, P, …) without the axis of outputs if y is one-dimensional."""
         single = self.value_.ndim == 1 and found.shape[1] == 1
         return np.asarray(found[:, 0] if single else found, query.dtype)
 
-    # ---- judging it
+    # ---- evaluation
 
     @property
     def feature_relevance_(self) -> Array:
-        """How much each column decides about nearness, (d,), adding up to 1: its share of Σ (w·spread)².
+        """Relevance of each column for nearness, (d,), summing to 1: its fraction of Σ (w·standard deviation)².
 
-        0 for a column that was smoothed out or does not vary; all 0 where attention ignores every one.
+        0 for a column that was smoothed out or is constant; all 0 if attention ignores every column.
         """
         check_is_fitted(self)
-        if not self._BANDWIDTH:
-            raise AttributeError(f"{type(self).__name__} has no bandwidth, and so no relevance of features")
-        shares, coding = relevance(self._smoother), vars(self).get("coding_")
+        if not self._HAS_BANDWIDTH:
+            raise AttributeError(f"{type(self).__name__} has no bandwidth, so it has no feature_relevance_")
+        found, coding = relevance(self._smoother), vars(self).get("coding_")
         if coding is None:
-            return shares
-        sums = np.bincount(coding.part_of, shares, len(coding.parts))
+            return found
+        sums = np.bincount(coding.part_of, found, len(coding.parts))
         return np.asarray(coding.by_column(sums / [len(part.columns) for part in coding.parts]))
 
-    @if_bandwidth
+    @if_has_bandwidth
     def diagnose(self) -> Diagnosis:
-        """Is attention too thin (like a needle), too thick (like a river) or about right, and what to do about it.
+        """Whether attention is too thin (like a needle), too thick (like a river) or about right, and what to do.
 
-        Left-out rows are the judge: their error with this w, and with the best multiple of it. Printing the result
-        tells it in words. Groups given to ``fit`` are not known any more: every row is left out on its own. Rows with
-        gaps are not judged; ``rows_with_gaps`` says how many.
+        Compares the leave-one-out loss at the fitted w with that at the best multiple of it; ``print`` the result for a
+        summary. Groups given to ``fit`` are not stored, so rows are left out one by one. Rows with missing entries are
+        not evaluated; ``rows_with_gaps`` is their number.
 
         *Cost*: O(min(K, 2,000)·K·d) for each of some 10 passes and each head, d² at degree 1.
 
@@ -438,51 +447,51 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         >>> NadarayaWatsonRegressor(bandwidth=5.0).fit(x, np.sin(x[:, 0])).diagnose().verdict
         'too thick'
         """
-        return diagnose(self._of_one_width("diagnose"))
+        return diagnose(self._smoother_with_one_bandwidth("diagnose"))
 
-    @if_bandwidth
+    @if_has_bandwidth
     def loss_path(self, multiples: Any) -> LossPath:
-        """Training and left-out loss with every w times each of ``multiples`` (M,): what another width would have cost.
+        """Training and leave-one-out loss with every w times each of ``multiples`` (M,).
 
-        Losses are those of ``diagnose``, of rows without gaps. *Cost*: 2·M passes of O(min(K, 2,000)·K·d) for each
-        head, d² at degree 1.
+        Losses are those of ``diagnose``, over rows without missing entries. *Cost*: 2·M passes of
+        O(min(K, 2,000)·K·d) for each head, d² at degree 1.
         """
-        return loss_path(self._of_one_width("loss_path").objectives(), multiples)
+        return loss_path(self._smoother_with_one_bandwidth("loss_path").objectives(), multiples)
 
-    def _of_one_width(self, method: str) -> Smoother:
-        smoother = self._asked
+    def _smoother_with_one_bandwidth(self, method: str) -> Smoother:
+        smoother = self._configured_smoother
         if smoother.heads[0].neighbours is not None:
-            raise ValueError(f"{method} judges one bandwidth, and bandwidth='adaptive' has one for every row")
+            raise ValueError(f"{method} needs a fixed bandwidth, but bandwidth='adaptive' varies from row to row")
         return smoother
 
     # ---- streams
 
     @property
     def row_ids_(self) -> Array:
-        """Number of every training row (K,) in order of arrival, from 0 at ``fit``; ``partial_fit`` counts on.
+        """Ids of the training rows (K,) in order of arrival, from 0 in ``fit``; ``partial_fit`` continues the count.
 
-        A row keeps its number when others leave, and no number is ever given twice.
+        A row keeps its id when others are removed, and no id is used twice.
         """
         check_is_fitted(self)
         return self.arrival_[0] if "arrival_" in vars(self) else np.arange(len(self.key_))
 
     def forget(self, ids: Any) -> Self:
-        """Remove training rows, as if they had never come.
+        """Remove training rows.
 
-        With a bandwidth given as numbers the result is ``fit`` on the rows that are left. What was learned stays as it
-        was learned, from rows of which some are gone now: bandwidth, ridge, heads, parameters of a score. Everything
-        else is made anew without them: the scaling of columns, left-out predictions and residuals (when next asked
-        for), calibration, and classes of which no row is left, unless ``partial_fit`` was told them. Left-out
-        predictions, losses and the course of a search are gone. Copies, files and explanations made before are not
-        reached: make them again.
+        With a numeric bandwidth the result equals ``fit`` on the remaining rows. What was learned is kept, although it
+        was learned with the removed rows: bandwidth, ridge, heads, parameters of a score. Everything else is recomputed
+        without them: the scaling of columns, residuals and calibration (when next needed), and the classes, unless
+        ``partial_fit`` was given them. ``loo_predictions_``, losses and the record of a search are dropped. Copies,
+        files and explanations made before are not affected.
 
         Parameters
         ----------
-        ids : numbers as in ``row_ids_``; one that is not there is an error, and nothing is removed.
+        ids : int or array-like of int
+            Ids as in ``row_ids_``. If one is unknown, a ValueError is raised and nothing is removed.
 
         Returns
         -------
-        self. *Cost*: O(K·d), a copy of what is left.
+        self. *Cost*: O(K·d), a copy of the remaining rows.
 
         >>> from regard import AveragePoolingRegressor
         >>> model = AveragePoolingRegressor().fit([[0.0], [1.0], [2.0]], [1.0, 5.0, 9.0]).forget([1]).forget([2])
@@ -491,13 +500,13 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         """
         gone = rows_to_forget(ids, self.row_ids_)
         if gone.any():
-            keep_rows(self, np.flatnonzero(~gone))
+            select_rows(self, np.flatnonzero(~gone))
         return self
 
     def _partial_fit(
         self, X: Any, y: Any, classes: Any, sample_weight: Any, window: int | None, forgetting: float | None
     ) -> None:
-        """``partial_fit`` of regressors and of classifiers."""
+        """``partial_fit`` of regressors and classifiers."""
         aging = Aging.of(window, forgetting)
         if "key_" not in vars(self):
             begin_stream(self, aging, X, y, classes, sample_weight)
@@ -507,21 +516,23 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         append_rows(self, aging, X, y, classes, sample_weight)
 
     def drift(self, X: Any, y: Any, sample_weight: Any = None) -> Drift:
-        """Whether new rows are predicted worse than left-out training rows were, and which features have moved.
+        """Test whether new rows are predicted worse than left-out training rows, and which features have moved.
 
-        Nothing is learned from them: ask before ``partial_fit`` takes them.
+        The model does not change: call it before ``partial_fit`` adds the rows.
 
         Parameters
         ----------
-        X : (m, d) array or dataframe, y : (m,) or (m, P) numbers, or (m,) labels
-        sample_weight : (m,) or None, as in ``fit``.
+        X : array-like or dataframe of shape (m, d)
+        y : array-like of shape (m,) or (m, P), or labels of shape (m,)
+        sample_weight : array-like of shape (m,), default=None
+            As in ``fit``.
 
         Returns
         -------
-        Drift; print it to read it. ``worse`` and ``ratio`` are about errors, ``moved`` about X. With several outputs
-        errors are relative to each one's usual size.
+        Drift; ``print`` it for a summary. ``worse`` and ``ratio`` concern errors, ``moved`` concerns X. With several
+        outputs errors are relative to the mean left-out error of each.
 
-        *Empty rows*: as ``empty`` answers them; with "nan" they are left out. *Cost*: ``predict`` and ``explain`` of X,
+        *Empty rows*: according to ``empty``; with "nan" they are left out. *Cost*: ``predict`` and ``explain`` of X,
         and the left-out residuals once.
         """
         query = self._query(X)
@@ -529,8 +540,8 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         errors, far = self._drift_errors(X, y, query), self.explain(X, top=1).far
         return compare(self._smoother.rows, query, Sample.of(weight, len(query)), errors, far)
 
-    # ---- of regressors and of classifiers
+    # ---- defined by regressors and classifiers
 
-    _decided: Callable[[Array], Array]
-    _errors_of_rows: Callable[[], Array]
+    _to_predictions: Callable[[Array], Array]
+    _left_out_errors: Callable[[], Array]
     _drift_errors: Callable[[Any, Any, Array], Errors]

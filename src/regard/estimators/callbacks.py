@@ -1,4 +1,4 @@
-"""Progress of learning: to scikit-learn's callbacks, and as a bar."""
+"""Progress of ``fit``: reported to scikit-learn's callbacks, and shown as a bar."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import Any, Protocol
 
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks
-except ModuleNotFoundError:  # scikit-learn before 1.9 has none
+except ModuleNotFoundError:  # scikit-learn before 1.9 has no callbacks
 
     class CallbackSupportMixin:  # type: ignore[no-redef]
-        """Nothing to set."""
+        """Without callbacks."""
 
     def with_callbacks(method: Any) -> Any:
         return method
 
 
-__all__ = ["CallbackSupportMixin", "bar", "watched", "with_callbacks"]
+__all__ = ["CallbackSupportMixin", "callback_progress", "progress_bar", "with_callbacks"]
 
 
 class SearchProgress(Protocol):
-    """Told of every evaluation of a search; ``done`` is the share of the work planned, where a search has a plan."""
+    """Called after every evaluation of a search; ``done`` is the fraction of the planned work, if it is known."""
 
     def __call__(self, evaluation: int, value: float, done: float | None = None) -> None: ...
 
 
 @contextmanager
-def watched(estimator: Any) -> Iterator[SearchProgress | None]:
-    """A progress function that tells the estimator's callbacks of every evaluation; None where there are none.
+def callback_progress(estimator: Any) -> Iterator[SearchProgress | None]:
+    """A progress function that reports every evaluation to the estimator's callbacks; None if it has none.
 
-    Each evaluation is a task of its own, with ``metadata={"criterion": value, "done": share of the work planned or
-    None}``. A callback that returns True stops the search, and the best so far is kept.
+    Each evaluation is a task of its own, with ``metadata={"criterion": value, "done": fraction or None}``. A callback
+    that returns True stops the search, which keeps the best parameters so far.
     """
     if not getattr(estimator, "_skl_callbacks", None):
         yield None
@@ -50,8 +50,8 @@ def watched(estimator: Any) -> Iterator[SearchProgress | None]:
 
 
 @contextmanager
-def bar(wanted: bool, what: str, total: int) -> Iterator[Callable[[int, float], None] | None]:
-    """A progress function that moves a bar of ``total`` steps on stderr; None where none is wanted."""
+def progress_bar(wanted: bool, what: str, total: int) -> Iterator[Callable[[int, float], None] | None]:
+    """A progress function that advances a bar of ``total`` steps on stderr; None if not ``wanted``."""
     if not wanted:
         yield None
         return
@@ -69,12 +69,12 @@ def bar(wanted: bool, what: str, total: int) -> Iterator[Callable[[int, float], 
         BarColumn(bar_width=20),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[told]}", markup=False),
+        TextColumn("{task.fields[status]}", markup=False),
     )
     with Bar(*columns, console=Console(stderr=True)) as shown:
-        task = shown.add_task(what, total=total, told="")
+        task = shown.add_task(what, total=total, status="")
 
         def progress(step: int, value: float) -> None:
-            shown.update(task, completed=step, told=f"error {value:.4g}")
+            shown.update(task, completed=step, status=f"error {value:.4g}")
 
         yield progress

@@ -1,4 +1,4 @@
-"""What every classifier is: probabilities, calibrated or not, and sets of classes."""
+"""The base class of classifiers: class probabilities, calibrated or not, and conformal sets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from regard.bandwidth.distinct import distinct, expand_rows
 from regard.bandwidth.losses import as_probabilities
 from regard.cluster.cluster_predict import lazy_answers
 from regard.core.arrays import Array, is_chunked
-from regard.estimators.base import SmoothingEstimator, if_appends
+from regard.estimators.base import SmoothingEstimator, if_has_partial_fit
 from regard.estimators.callbacks import with_callbacks
 from regard.model.calibration import Calibration, class_frequencies, learn_calibration, set_bound
 from regard.model.drift import Errors, Sample
@@ -23,9 +23,9 @@ from regard.model.residuals import left_out_answers, objectives_of
 class SmoothingClassifier(ClassifierMixin, SmoothingEstimator):  # type: ignore[misc]
     """``predict_proba``, ``predict`` and ``predict_set``.
 
-    ``calibrate`` and sets go by every training row's probabilities as the others give them. Where the bandwidth was
-    learned, those are ``loo_predictions_``; otherwise they are computed when first needed and kept as
-    ``left_out_probabilities_``. ``calibration_`` is (temperature, share of the class frequencies).
+    Calibration and conformal sets use leave-one-out probabilities. If the bandwidth was learned, these are
+    ``loo_predictions_``; otherwise they are computed when first needed and stored as ``left_out_probabilities_``.
+    ``calibration_`` is (temperature, weight of the class frequencies).
     """
 
     calibrate: Any = False
@@ -33,34 +33,34 @@ class SmoothingClassifier(ClassifierMixin, SmoothingEstimator):  # type: ignore[
     calibration_: tuple[float, float]
     left_out_probabilities_: Array
 
-    _LABELS = True
+    _IS_CLASSIFIER = True
 
     def predict_proba(self, X: Any) -> Array:
         """Probability of each class, (Q, classes) in the order of ``classes_``; rows sum to 1.
 
-        *Empty rows*: as ``empty`` says, where the estimator has it. *Cost*: see the class.
+        *Empty rows*: according to ``empty``, if the estimator has it. *Cost*: see the class.
         """
         if is_chunked(X):
             return lazy_answers(self, X, "predict_proba")
-        return self._reported(self._probability(X))
+        return self._handle_empty_rows(self._probability(X))
 
     def predict(self, X: Any) -> Array:
-        """The most probable class of every row of X, (Q,); of equally probable ones the first in ``classes_``.
+        """The most probable class of every row of X, (Q,); ties go to the first in ``classes_``.
 
-        *Empty rows*: as ``empty`` says; with "nan" an error, for no class is NaN. *Cost*: as ``predict_proba``.
+        *Empty rows*: according to ``empty``; with "nan" a ValueError. *Cost*: as ``predict_proba``.
         """
         if is_chunked(X):
             return lazy_answers(self, X, "predict")
         probability, empty = self._probability(X)
-        self._reported((probability, empty))
+        self._handle_empty_rows((probability, empty))
         if self.empty == "nan" and empty.any():
             raise ValueError(
-                f"empty='nan' leaves {int(empty.sum())} rows of X without a class; "
+                f"{int(empty.sum())} rows of X have no class, since empty='nan'; "
                 "use predict_proba, or empty='nearest' or 'prior'"
             )
         return np.asarray(self.classes_[probability.argmax(axis=1)])
 
-    @if_appends
+    @if_has_partial_fit
     @with_callbacks  # type: ignore[untyped-decorator]
     def partial_fit(
         self,
@@ -72,20 +72,19 @@ class SmoothingClassifier(ClassifierMixin, SmoothingEstimator):  # type: ignore[
         window: int | None = None,
         forgetting: float | None = None,
     ) -> Self:
-        """Append training rows to those that ``fit`` or earlier calls brought.
-
-        As ``partial_fit`` of the regressors: with a bandwidth given as numbers it is ``fit`` on all rows together, and
-        one that is learned is that of the first call.
+        """Append training rows, as ``partial_fit`` of the regressors does.
 
         Parameters
         ----------
-        X : (k, d) array or dataframe, y : (k,) labels, sample_weight : (k,) or None, as in ``fit``.
-        classes : every label there will be; the first call needs it, unless ``fit`` came before.
-        window, forgetting : as of the regressors.
+        X : array-like or dataframe of shape (k, d)
+        y : array-like of labels, shape (k,)
+        classes : array-like of labels, default=None
+            All labels that will ever occur; required by the first call, unless ``fit`` was called before.
+        sample_weight, window, forgetting : as for the regressors.
 
         Returns
         -------
-        self. *Cost*: as of the regressors.
+        self. *Cost*: as for the regressors.
 
         >>> from regard import NadarayaWatsonClassifier
         >>> model = NadarayaWatsonClassifier(bandwidth=1.0).partial_fit([[0.0]], ["cat"], classes=["cat", "dog"])
@@ -96,14 +95,14 @@ class SmoothingClassifier(ClassifierMixin, SmoothingEstimator):  # type: ignore[
         return self
 
     def predict_set(self, X: Any, coverage: float = 0.9) -> Array:
-        """Which classes y may be: (Q, classes) booleans in the order of ``classes_``; the most probable is always one.
+        """Conformal sets of classes: (Q, classes) booleans in the order of ``classes_``, including the most probable.
 
-        A class is in the set if its probability is at least that which left-out rows gave to their own class in
-        ⌈coverage·(n + 1)⌉ of n cases: sets of one class where it is sure, larger ones where it is not. For rows that
-        are exchangeable this covers ``coverage`` as far as one row more does not move the probabilities; a learned
-        bandwidth has seen the rows, and on a few hundred of them expect a little less.
+        A class is in the set if its probability is at least the threshold that ⌈coverage·(n + 1)⌉ of the n left-out
+        training rows reach with their own class. For exchangeable rows the coverage holds as far as adding one row does
+        not change the probabilities; a learned bandwidth depends on the rows, and on a few hundred of them the coverage
+        is slightly lower.
 
-        *Empty rows*: from the probabilities that ``empty`` gives; NaN ones put every class into the set. *Cost*: as
+        *Empty rows*: from the probabilities that ``empty`` gives; with NaN every class is in the set. *Cost*: as
         ``predict_proba``, and at the first call one pass over the training rows if the bandwidth was given.
 
         >>> from regard import NadarayaWatsonClassifier
@@ -120,26 +119,26 @@ class SmoothingClassifier(ClassifierMixin, SmoothingEstimator):  # type: ignore[
         inside[np.arange(len(inside)), np.nan_to_num(probability, nan=0.0).argmax(axis=1)] = True
         return inside
 
-    def _numbered(self, labels: Array, weight: Array | None, classes: Array | None) -> tuple[Array, Array]:
-        """Each row's position among the labels that occur with a weight above zero, sorted, and those.
+    def _encode_target(self, labels: Array, weight: Array | None, classes: Array | None) -> tuple[Array, Array]:
+        """Class index of each row, and the classes: ``classes`` if given, else the sorted labels of positive weight.
 
-        Or among ``classes``, where they are known before; a label with a weight that is none of them is an error.
+        A label of positive weight that is not among ``classes`` is an error.
         """
         counted = labels if weight is None else labels[weight > 0]
         if classes is None:
             classes = np.unique(counted)
         elif (unknown := ~np.isin(counted, classes)).any():
             label = counted[int(np.flatnonzero(unknown)[0])]
-            raise ValueError(f"y holds the label {label!r}, which is not among the classes {classes.tolist()}")
-        # A deleted row's label may be no class; it then has a number that is never attended to.
+            raise ValueError(f"y has the label {label!r}, which is not among the classes {classes.tolist()}")
+        # The label of a row of zero weight may be no class; its index is arbitrary.
         return np.minimum(np.searchsorted(classes, labels), len(classes) - 1), classes
 
     def _probability(self, X: Any) -> tuple[Array, Array]:
-        share, empty = self._answer(self._query(X))
-        return self._calibrated(share), empty
+        probability, empty = self._answer(self._query(X))
+        return self._calibrated(probability), empty
 
     def _calibrated(self, probability: Array) -> Array:
-        """Probabilities as ``calibrate`` asks for them."""
+        """Probabilities, calibrated if ``calibrate`` is set."""
         if not isinstance(self.calibrate, bool | np.bool_):
             raise TypeError(f"calibrate must be True or False, got {self.calibrate!r}")
         if not self.calibrate:
@@ -154,20 +153,20 @@ class SmoothingClassifier(ClassifierMixin, SmoothingEstimator):  # type: ignore[
         return Calibration(*self.calibration_, class_frequencies(label, counts, left_out.shape[1]))
 
     def _left_out_rows(self) -> Array:
-        """Probabilities (K, C) of every training row as the others give them; NaN where that is not known."""
+        """Leave-one-out probabilities (K, C) of the training rows; NaN if not known."""
         known = vars(self).get("loo_predictions_")
         if known is None:
             known = vars(self).get("left_out_probabilities_")
         if known is None:
             table = distinct(self.key_, self.value_, self.sample_weight_)
-            answer = left_out_answers(objectives_of(self._asked, table))
+            answer = left_out_answers(objectives_of(self._configured_smoother, table))
             known = self.left_out_probabilities_ = expand_rows(as_probabilities(answer), table.place)
         return np.asarray(known)
 
     def _left_out_probabilities(self, calibrated: bool = False) -> tuple[Array, Array, Array]:
-        """Probabilities (n, C) of the rows that were answered, their labels and what they count.
+        """Leave-one-out probabilities (n, C) of the rows that have them, class indices and counts of these rows.
 
-        ``calibrated``: as ``calibrate`` asks for them.
+        ``calibrated`` calibrates them if ``calibrate`` is set.
         """
         known = self._left_out_rows()
         answered = ~np.isnan(known).any(axis=1)
@@ -177,28 +176,28 @@ class SmoothingClassifier(ClassifierMixin, SmoothingEstimator):  # type: ignore[
             probability = self._calibration()(probability)
         return probability, self.value_[answered], row_counts(weight, int(answered.sum()))
 
-    def _errors_of_rows(self) -> Array:
-        """1 or 0 less the left-out probability of every class, (K, C); the root mean square where that is not known."""
-        residual = self._asked.rows.columns - self._left_out_rows()
+    def _left_out_errors(self) -> Array:
+        """Indicator minus leave-one-out probability of every class, (K, C); its root mean square if not known."""
+        residual = self._configured_smoother.rows.columns - self._left_out_rows()
         known = ~np.isnan(residual).any(axis=1)
         return np.where(known[:, None], residual, np.sqrt(np.mean(residual[known] ** 2, axis=0)))
 
-    def _decided(self, prediction: Array) -> Array:
-        """The most probable class; None where there is none."""
-        nothing = np.isnan(prediction).any(axis=1)
+    def _to_predictions(self, prediction: Array) -> Array:
+        """The most probable class; None for rows of NaN."""
+        missing = np.isnan(prediction).any(axis=1)
         answer = np.asarray(self.classes_[np.nan_to_num(self._calibrated(prediction)).argmax(axis=1)])
-        if nothing.any():
+        if missing.any():
             answer = answer.astype(object)
-            answer[nothing] = None
+            answer[missing] = None
         return answer
 
     def _drift_errors(self, X: Any, y: Any, query: Array) -> Errors:
-        """1 less the probability of the right class, of new rows and of left-out ones."""
+        """1 minus the probability of the right class, of new rows and of left-out ones."""
         labels = np.asarray(y)
         if labels.shape != (len(query),):
             raise ValueError(f"y must be one label per row of X, shape ({len(query)},), got shape {labels.shape}")
         probability = np.asarray(self.predict_proba(X), np.float64)
-        # A label that fit did not know has probability 0.
+        # A label unknown to fit has probability 0.
         right = (probability * (labels[:, None] == self.classes_)).sum(axis=1)
         left_out, label, _ = self._left_out_probabilities(calibrated=True)
         answered = np.asarray(~np.isnan(self._left_out_rows()).any(axis=1))

@@ -1,7 +1,7 @@
-"""Tables of more than numbers: which kernel each column gets, and their cells as features.
+"""Mixed tables, of numbers and categories: the kernel of each column, and the encoding of columns as features.
 
-Text and categories are compared as categories, ordered categories by their steps, numbers and booleans as numbers;
-``kernel``, as a dict or a list, says otherwise for some columns or for all. See ``regard.data.columns``.
+By default text and categories have a kernel of unordered categories, ordered categories one of their steps, and numbers
+and booleans a Gaussian; ``kernel``, as a dict or a list, overrides this by column. See ``regard.data.columns``.
 """
 
 from __future__ import annotations
@@ -29,22 +29,23 @@ from regard.data.columns import (
 )
 from regard.estimators.parameters import columns_given
 
-_WORDS = (nw.String, nw.Categorical, nw.Enum)
+_TEXT_DTYPES = (nw.String, nw.Categorical, nw.Enum)
 
 
-def coding_of(estimator: Any, X: Any, frame: nw.DataFrame[Any] | None) -> Coding | None:
-    """How to code this table; None where it is plain numbers and nothing else was asked for."""
-    if not estimator._MIXED:
+def column_coding(estimator: Any, X: Any, frame: nw.DataFrame[Any] | None) -> Coding | None:
+    """The encoding of this table; None if it is numeric and ``kernel`` gives none by column."""
+    if not estimator._ACCEPTS_MIXED_TABLES:
         return None
     kernel = estimator.kernel
     given = kernel if columns_given(kernel) else None
-    words = [] if frame is None else [name for name, dtype in frame.schema.items() if isinstance(dtype, _WORDS)]
-    if given is None and not words:
+    schema = {} if frame is None else frame.schema
+    text_columns = [name for name, dtype in schema.items() if isinstance(dtype, _TEXT_DTYPES)]
+    if given is None and not text_columns:
         return None
     if given is None and kernel not in (None, NUMBER):
         raise ValueError(
-            f"X column {words[0]!r} is text; in tables of more than numbers kernel must be {NUMBER!r}, or say one for "
-            f"each column, got {kernel!r}"
+            f"X column {text_columns[0]!r} is text; for a mixed table kernel must be {NUMBER!r}, or a dict or list of "
+            f"kernels by column, got {kernel!r}"
         )
     names, columns, orders = _columns(X, frame)
     kernels: list[Any] = [
@@ -55,7 +56,7 @@ def coding_of(estimator: Any, X: Any, frame: nw.DataFrame[Any] | None) -> Coding
         known = {name: number for number, name in enumerate(names)} | dict(enumerate(range(len(names))))
         for name, one in given.items():
             if name not in known:
-                raise ValueError(f"kernel names column {name!r}, which X has not; it has {', '.join(map(repr, names))}")
+                raise ValueError(f"kernel has column {name!r}, but the columns of X are {', '.join(map(repr, names))}")
             kernels[known[name]] = one
     elif given is not None:
         if len(given) != len(names):
@@ -65,18 +66,18 @@ def coding_of(estimator: Any, X: Any, frame: nw.DataFrame[Any] | None) -> Coding
     return coding_of_parts([part_of(*fact) for fact in facts])
 
 
-def coded(estimator: Any, X: Any, frame: nw.DataFrame[Any] | None) -> Array:
-    """A table (n, columns) as features (n, D), as ``coding_`` says; missing cells as NaN where they are allowed."""
+def encode_table(estimator: Any, X: Any, frame: nw.DataFrame[Any] | None) -> Array:
+    """A table (n, columns) as features (n, D) by ``coding_``; missing cells are NaN, if allowed."""
     coding, (names, columns, _) = estimator.coding_, _columns(X, frame)
     if len(columns) != coding.columns:
-        raise ValueError(f"X has {len(columns)} columns, but fit saw {coding.columns}")
+        raise ValueError(f"X must have {coding.columns} columns, as in fit, got {len(columns)}")
     for name, column in zip(names, columns, strict=True):
         gaps = is_missing(column)
         if gaps.any() and estimator.missing == "refuse":
             more = f" and {int(gaps.sum()) - 1:,} more" if gaps.sum() > 1 else ""
             raise ValueError(
                 f"X column {name!r} has no entry in row {int(gaps.argmax())}{more}; "
-                "missing='ignore' compares rows by what both have"
+                "missing='ignore' compares rows by the columns that both have"
             )
         if column.dtype.kind == "f" and np.isinf(column).any():
             raise ValueError(f"X column {name!r} must be finite, got infinity in row {int(np.isinf(column).argmax())}")
@@ -84,25 +85,25 @@ def coded(estimator: Any, X: Any, frame: nw.DataFrame[Any] | None) -> Array:
             checked_range("X", column)
     for part in coding.parts:
         if not part.levels:
-            _refuse_words(names, columns, part.columns)
+            _check_numbers(names, columns, part.columns)
         elif part.kernel not in ORDERED_KERNELS:
-            _warn_of_strangers(part, columns[part.columns[0]])
+            _warn_of_unknown_categories(part, columns[part.columns[0]])
     return np.asarray(coding.coded(columns))
 
 
-def _refuse_words(names: list[str], columns: list[Array], numbers: tuple[int, ...]) -> None:
+def _check_numbers(names: list[str], columns: list[Array], numbers: tuple[int, ...]) -> None:
     for name, column in ((names[j], columns[j]) for j in numbers):
-        words = [cell for cell in column if cell is not None] if column.dtype == object else []
-        if words:
-            raise ValueError(f"X column {name!r} must hold numbers, got the text {words[0]!r}")
+        texts = [cell for cell in column if cell is not None] if column.dtype == object else []
+        if texts:
+            raise ValueError(f"X column {name!r} must hold numbers, got the text {texts[0]!r}")
 
 
-def _warn_of_strangers(part: Part, column: Array) -> None:
-    strangers = sorted({str(value) for value in set(column[~is_missing(column)].tolist()) - set(part.levels)})
-    if strangers:
+def _warn_of_unknown_categories(part: Part, column: Array) -> None:
+    unknown = sorted({str(value) for value in set(column[~is_missing(column)].tolist()) - set(part.levels)})
+    if unknown:
         warnings.warn(
-            f"X column {part.names[0]!r} holds {strangers[0]!r}, which fit did not see; such rows are as far from one "
-            "category as from any other",
+            f"X column {part.names[0]!r} has the category {unknown[0]!r}, which did not occur in fit; it is treated as "
+            "equally distant from all categories",
             UserWarning,
             stacklevel=4,
         )
@@ -114,7 +115,7 @@ def _columns(X: Any, frame: nw.DataFrame[Any] | None) -> tuple[list[str], list[A
         raise ValueError(f"X must have at least one row, got shape {frame.shape}")
     if frame is None:
         if issparse(X):
-            raise TypeError("X is sparse, but dense data is required; use X.toarray()")
+            raise TypeError("X is sparse, but dense data is required; call X.toarray() first")
         if isinstance(X, np.ma.MaskedArray):
             raise TypeError("X is a masked array; fill or drop its masked entries first")
         array = np.asarray(X)
@@ -127,7 +128,7 @@ def _columns(X: Any, frame: nw.DataFrame[Any] | None) -> tuple[list[str], list[A
     for series in frame.iter_columns():
         names.append(str(series.name))
         orders.append(_order(series))
-        if isinstance(series.dtype, _WORDS):
+        if isinstance(series.dtype, _TEXT_DTYPES):
             cells = np.empty(len(series), object)
             cells[:] = [None if cell is None or cell != cell else str(cell) for cell in series.to_list()]
             columns.append(cells)
@@ -151,12 +152,12 @@ def _cells(name: str, column: Array) -> Array:
             return column.astype(np.float64)
     except (TypeError, ValueError):
         pass
-    # Dates and complex numbers would become numbers in silence.
+    # Dates and complex numbers would be converted silently.
     raise ValueError(f"X column {name!r} must hold numbers or text, got {column.dtype}; encode or drop it")
 
 
 def _order(series: nw.Series[Any]) -> tuple[Any, ...] | None:
-    """Categories in their order, where the table says that they have one."""
+    """Categories in their order, if the column declares one."""
     if isinstance(series.dtype, nw.Enum):
         return tuple(map(str, series.dtype.categories))
     native = getattr(series.to_native(), "dtype", None)

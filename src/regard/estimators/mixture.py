@@ -1,4 +1,4 @@
-"""The estimators to use: several heads of attention, learned and mixed by leave-one-out."""
+"""The recommended estimators: mixtures of several heads of attention, learned by leave-one-out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from regard.bandwidth.head_search import HeadSearch, LearnedHead, learn_heads
 from regard.bandwidth.scaling import Scaling
 from regard.core.arrays import Array
 from regard.core.scores import Gaussian
-from regard.estimators.callbacks import watched
+from regard.estimators.callbacks import callback_progress
 from regard.estimators.classifier import SmoothingClassifier
 from regard.estimators.regressor import SmoothingRegressor
 from regard.model.residual_scale import row_counts
@@ -23,7 +23,7 @@ from regard.pooling.runner import small_matrices
 def _learn_mixture(
     model: Any, key: Array, value: Array, weight: Array | None, groups: Any, classes: int | None
 ) -> None:
-    """Remember the rows; learn scaling, metric, bandwidth and degree of every head, and their mix."""
+    """Store the rows; learn the scaling, metric, bandwidth and ridge of every head, and the mixture weights."""
     rows, target, weights, groups, place = distinct(key, value, weight, groups)
     options: dict[str, Any] = {
         "degree": model._DEGREE,
@@ -32,16 +32,16 @@ def _learn_mixture(
         "groups": groups,
         "engine": RunOptions(model.engine, model.tol, model.device).options["engine"],
     }
-    with small_matrices(), watched(model) as progress:
+    with small_matrices(), callback_progress(model) as progress:
         found = learn_heads(rows.astype(np.float64), target, seed=model._seed(), progress=progress, **options)
-    model._remember(key, value, weight)
+    model._set_training_rows(key, value, weight)
     model.heads_, model.scaling_, model.search_ = found.heads, found.scaling, found.search
     answers = expand_rows(found.answer, place)
     model.loo_predictions_ = answers[:, 0] if value.ndim == 1 and classes is None else answers
     model.loo_score_ = found.score
 
 
-def _mixture(model: Any) -> tuple[Head, ...]:
+def _mixture_heads(model: Any) -> tuple[Head, ...]:
     """The heads of a fitted mixture."""
     return tuple(
         Head(head.weight, Gaussian(head.w), ScaledColumns(model.scaling_, head.share), model._DEGREE, head.ridge)
@@ -50,25 +50,25 @@ def _mixture(model: Any) -> tuple[Head, ...]:
 
 
 def _rescale(model: Any) -> None:
-    """Scalings of the columns from the rows there are, once some have left, as ``learn_heads`` makes them."""
+    """Recompute the scalings of the columns as ``learn_heads`` does, after rows were removed."""
     rows = model._smoother.rows.whole
     table = distinct(rows.key, rows.value, rows.sample_weight)
     model.scaling_ = Scaling.of(table.key.astype(np.float64), row_counts(table.weight, len(table.key)))
 
 
 def _w(model: Any) -> Array:
-    """Sharpness of attention per feature at its median, (d,), in 1/units of X: root mean square over the heads."""
+    """1/bandwidth of each feature at its median, (d,), in 1/units of X: root mean square over the heads."""
     check_is_fitted(model)
-    middle = np.nanmedian(model.key_.astype(np.float64), axis=0, keepdims=True)
+    median = np.nanmedian(model.key_.astype(np.float64), axis=0, keepdims=True)
     squares = []
     for head in model.heads_:
         size = np.linalg.norm(head.w, axis=1) if head.w.ndim == 2 else head.w
-        squares.append(head.weight * (size * model.scaling_.slope(middle, head.share)[0]) ** 2)
+        squares.append(head.weight * (size * model.scaling_.slope(median, head.share)[0]) ** 2)
     return np.asarray(np.sqrt(np.sum(squares, axis=0)))
 
 
 def _bandwidth(model: Any) -> Array:
-    """1/``w_``: how far attention reaches at each feature's median, in the units of X; inf where it is ignored."""
+    """1/``w_``: the bandwidth of each feature at its median, in the units of X; inf for an ignored feature."""
     coding = vars(model).get("coding_")
     if coding is not None:
         squares = np.bincount(coding.part_of, model.w_**2)
@@ -78,33 +78,37 @@ def _bandwidth(model: Any) -> Array:
 
 
 class KernelRegressor(SmoothingRegressor):
-    """The regressor to use: local lines whose reach, scaling, metric and degree are learned by leave-one-out.
+    """The recommended regressor: a mixture of local lines, with everything learned by leave-one-out.
 
-    predict(x) = Σ_h c_h·f_h(x), each head f_h a local line (see ``LocalLinearRegressor``) over columns scaled its own
-    way, with one w per feature or a full matrix, and a learned ridge between a line and a mean; c on the simplex.
+    predict(x) = Σ_h c_h·f_h(x), where each head f_h is a local line (see ``LocalLinearRegressor``) with its own scaling
+    of the columns, one w per feature or a full matrix, and a ridge between a line and a mean; c_h ≥ 0, Σ c_h = 1.
 
-    There is nothing to set: units do not matter, skewed columns are scaled, features that do not help are looked at
-    widely, and the choices are those that predict left-out rows well.
+    Nothing needs to be set: the units of X do not matter, skewed columns are transformed, irrelevant features get wide
+    bandwidths. Predictions are linear in y with weights that sum to 1 but may be negative (``effective_weights``).
 
     Parameters
     ----------
-    engine : "auto", or the name of an engine of ``regard.pool``, which then never falls back to another.
-    tol : share of its attention mass a query may lose, see ``regard.pool``.
-    random_state : seed of the batches of rows looked at where rows are many; None is a fixed seed, so that ``fit``
-        always gives the same model.
-    device : "cpu", or "cuda" to learn and to answer on a GPU by the fused programs; which rows were looked at is still
-        computed on the CPU. Needs torch and Triton.
+    engine, tol, device, missing : as in ``NadarayaWatsonRegressor``.
+    random_state : int, RandomState or None, default=None
+        Seed of the subsamples that large tables are searched on; None is a fixed seed.
+    kernel : dict or list, default=None
+        Kernels of the columns of a mixed table (docs/tables.md).
 
     Attributes
     ----------
-    heads_ : the heads: weight c, share of the standard score in the scaling per column, w in scaled units, ridge λ.
-    scaling_ : the columns' scalings, at most 1,000 knots each.
-    bandwidth_, w_ : reach and its inverse per feature at the feature's median, in the units of X, (d,).
-    feature_relevance_ : (d,) share of each feature in deciding what is near.
-    loo_predictions_, loo_score_ : every row as the others predict it, and the R² of that.
-    search_ : evaluations and path of the search.
-    key_, value_, sample_weight_ : the training rows, (K, d), (K,) or (K, P), and (K,) or None.
-    n_features_in_, feature_names_in_ : what ``fit`` saw; names only where X is a dataframe with text names.
+    heads_ : tuple of records
+        The heads: mixture weight c, weight of the standard score in the scaling of each column, w in scaled units,
+        ridge λ.
+    scaling_ : record
+        The scalings of the columns, with at most 1,000 knots each.
+    bandwidth_, w_ : arrays of shape (d,)
+        Bandwidth of each feature at its median, in the units of X, and its inverse.
+    loo_predictions_, loo_score_ : array of the shape of y, float
+        Leave-one-out predictions, and their R².
+    search_ : record
+        Evaluations and path of the search.
+    feature_relevance_, key_, value_, sample_weight_, n_features_in_, feature_names_in_ :
+        as in ``NadarayaWatsonRegressor``.
 
     *Empty rows*: there are none. *Cost*: ``fit`` takes some hundred passes of O(min(K, 2,000)·K·d²) and one of
     O(K²·d²) per head, ``predict`` O(Q·K·d²) per head; memory O((Q·d + K)·d) and a tile.
@@ -121,9 +125,9 @@ class KernelRegressor(SmoothingRegressor):
     loo_score_: float
     search_: HeadSearch
 
-    _BANDWIDTH = _MIXED = True
+    _HAS_BANDWIDTH = _ACCEPTS_MIXED_TABLES = True
     _DEGREE = 1
-    _learn, _heads, _rescale = _learn_mixture, _mixture, _rescale
+    _learn, _heads, _rescale = _learn_mixture, _mixture_heads, _rescale
     w_, bandwidth_ = property(_w), property(_bandwidth)
 
     def __init__(
@@ -135,20 +139,27 @@ class KernelRegressor(SmoothingRegressor):
         kernel: Any = None,
         missing: str = "refuse",
     ) -> None:
-        self._set(locals())
+        self._set_parameters(locals())
 
 
 class KernelClassifier(SmoothingClassifier):
-    """The classifier to use: class probabilities whose reach, scaling and metric are learned by leave-one-out.
+    """The recommended classifier: a mixture of kernel classifiers, with everything learned by leave-one-out.
 
-    predict_proba(x) = Σ_h c_h·p_h(x), each head p_h the share of attention that each class holds (see
-    ``NadarayaWatsonClassifier``); all is chosen by the log-loss of left-out rows.
+    predict_proba(x) = Σ_h c_h·p_h(x), where each head p_h is the attention that each class holds (see
+    ``NadarayaWatsonClassifier``); the log-loss of left-out rows is minimised.
 
-    Parameters and attributes as in ``KernelRegressor``, and
+    Parameters
+    ----------
+    engine, tol, random_state, device, kernel, missing : as in ``KernelRegressor``.
     calibrate : as in ``NadarayaWatsonClassifier``.
-    classes_ : the labels that occur with a weight above zero, sorted.
-    loo_predictions_, loo_score_ : every row's probabilities (K, classes) as the others predict them, and minus their
-        log-loss.
+
+    Attributes
+    ----------
+    heads_, scaling_, bandwidth_, w_, search_ : as in ``KernelRegressor``.
+    loo_predictions_, loo_score_ : array of shape (K, classes), float
+        Leave-one-out class probabilities, and minus their log-loss.
+    classes_, feature_relevance_, key_, value_, sample_weight_, n_features_in_, feature_names_in_ :
+        as in ``NadarayaWatsonClassifier``.
 
     *Empty rows*: there are none. *Cost*: as ``KernelRegressor`` with d + classes for d².
 
@@ -157,9 +168,9 @@ class KernelClassifier(SmoothingClassifier):
     ['cat', 'dog']
     """
 
-    _BANDWIDTH = _MIXED = True
+    _HAS_BANDWIDTH = _ACCEPTS_MIXED_TABLES = True
     _DEGREE = 0
-    _learn, _heads, _rescale = _learn_mixture, _mixture, _rescale
+    _learn, _heads, _rescale = _learn_mixture, _mixture_heads, _rescale
     w_, bandwidth_ = property(_w), property(_bandwidth)
 
     def __init__(
@@ -172,4 +183,4 @@ class KernelClassifier(SmoothingClassifier):
         kernel: Any = None,
         missing: str = "refuse",
     ) -> None:
-        self._set(locals())
+        self._set_parameters(locals())

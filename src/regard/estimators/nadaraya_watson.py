@@ -1,4 +1,4 @@
-"""Nadaraya–Watson: attention pooling with a kernel of a given or learned bandwidth, for numbers and for classes."""
+"""Nadaraya–Watson: attention pooling with a kernel of given or learned bandwidth, for regression and classification."""
 
 from __future__ import annotations
 
@@ -6,65 +6,73 @@ from typing import Any
 
 from regard.estimators.classifier import SmoothingClassifier
 from regard.estimators.regressor import SmoothingRegressor
-from regard.estimators.width import kernel_heads, learn_width
+from regard.estimators.width import kernel_heads, learn_bandwidth
 
 
 class NadarayaWatsonRegressor(SmoothingRegressor):
-    """A weighted average of y in which near training rows count most.
+    """Nadaraya–Watson kernel regression: a weighted average of y, with weights that decrease with distance.
 
     predict(x) = Σ_k K(‖w∘(x − x_k)‖) y_k / Σ_k K(‖w∘(x − x_k)‖), w = 1/bandwidth
 
     Parameters
     ----------
-    kernel : a name of ``regard.scores.KERNELS``: "gaussian", "epanechnikov", "boxcar", …; or kernels of the columns
-        of a mixed table, as a dict by name or a list (docs/tables.md); text and categories have theirs already.
-    bandwidth : "loo", "gcv", "aicc", "adaptive", number, (d,) numbers, "scott", "silverman" or "plugin"
-        "loo" learns it: every row is answered by all others, and the bandwidth is the one with the least squared error.
-        "gcv" and "aicc" charge for degrees of freedom instead. Features are compared in units of their spread, so
-        that the units of X do not matter; the result is in the units of X.
-        "adaptive" gives every row a bandwidth of its own, the distance to its k-th nearest training row (eight widths
-        per doubling): wide where rows are sparse, narrow where they are dense. k is learned as "loo" learns.
-        Numbers are in the units of X and above 0: nothing is rescaled, and inf ignores a feature.
-        Rules give one number per feature, widened so that all kernels smooth alike; a constant feature is ignored.
-        See ``regard.bandwidth.rules``.
-    metric : "feature" learns one w per feature, "scalar" one for all, "full" a matrix (d, d).
-    optimizer : "lbfgs", or "sgd" for the notes' recipe: five steps of plain gradient descent from a random w.
-    empty : "nearest", "nan" or "raise"
-        What a row of X gets with no training row in reach (only kernels that end at the bandwidth have such rows):
-        the nearest one's y with a warning, NaN, or an error.
-    engine : "auto", or the name of an engine of ``regard.pool``, which then never falls back to another.
-    tol : share of its attention mass a query may lose, see ``regard.pool``.
-    random_state : seed of the random w that "sgd" starts from, and of the rows looked at beyond 20,000; None always
-        looks at the same.
-    device : "cpu", or "cuda" to learn and to answer on a GPU by the fused programs; which rows were looked at is still
-        computed on the CPU. Needs torch and Triton.
-
-    missing : "refuse", or "ignore": rows are compared by the columns that both have (docs/tables.md).
-    loss : "squared", or "absolute" for heavy tails: how left-out rows are judged while "loo" learns. One wild y then
-        does not decide how far everybody looks; answers stay weighted averages.
+    kernel : str, dict or list, default="gaussian"
+        Name in ``regard.scores.KERNELS`` ("gaussian", "epanechnikov", "boxcar", …); or, for a mixed table, kernels of
+        columns as a dict by name or a list (docs/tables.md). Text and categorical columns have default kernels.
+    bandwidth : str, float or array-like of shape (d,), default="loo"
+        - "loo" minimises the leave-one-out squared error; "gcv" and "aicc" penalise the degrees of freedom instead.
+          The search works in units of the features' standard deviations, so the units of X do not matter; the result
+          is in the units of X.
+        - "adaptive": every row has its own bandwidth, the distance to its k-th nearest training row (rounded to eight
+          steps per doubling): wide where rows are sparse, narrow where they are dense. k minimises the "loo" criterion.
+        - Numbers are positive and in the units of X: nothing is rescaled, and inf ignores a feature.
+        - "scott", "silverman" and "plugin" are rules that give one number per feature, scaled so that all kernels
+          smooth alike; a constant feature is ignored. See ``regard.bandwidth.rules``.
+    metric : {"feature", "scalar", "full"}, default="feature"
+        Learn one w per feature, one for all, or a matrix (d, d).
+    optimizer : {"lbfgs", "sgd"}, default="lbfgs"
+        "sgd" is the notes' recipe: five steps of plain gradient descent from a random w.
+    empty : {"nearest", "nan", "raise"}, default="nearest"
+        Prediction for a row of X without training rows within the bandwidth, which only kernels of compact support
+        have: the nearest training row's y with a warning, NaN, or an error.
+    engine : str, default="auto"
+        "auto", or the name of an engine of ``regard.pool``, which then is used without fallback.
+    tol : float, default=None
+        Fraction of its attention mass that a query may lose; see ``regard.pool``.
+    random_state : int, RandomState or None, default=None
+        Seed of the initial w of "sgd", and of the subsample of rows beyond 20,000; None is a fixed seed for the latter.
+    device : {"cpu", "cuda"}, default="cpu"
+        "cuda" learns and predicts on a GPU, which needs torch and Triton. ``attend`` is always computed on the CPU.
+    missing : {"refuse", "ignore"}, default="refuse"
+        "ignore" compares rows by the columns that both have (docs/tables.md).
+    loss : {"squared", "absolute"}, default="squared"
+        Loss of the "loo" criterion. "absolute" is robust to outliers in y; predictions remain weighted averages.
 
     Attributes
     ----------
-    bandwidth_, w_ : h and 1/h, numbers for one w, otherwise (d,); a matrix has ``w_`` only. Those of a row of middling
-        width with "adaptive".
-    neighbours_ : k of "adaptive".
-    feature_relevance_ : (d,) share of each feature in deciding what is near.
-    search_ : where a bandwidth was learned, what happened: path, evaluations, smoothed-out features, …
-    loo_predictions_, loo_score_ : there too, every row as the others predict it, and the R² of that. Of more than
-        200,000 rows 20,000 are predicted, the others are NaN.
-    key_, value_, sample_weight_ : the training rows, (K, d), (K,) or (K, P), and (K,) or None.
-    n_features_in_, feature_names_in_ : what ``fit`` saw; names only where X is a dataframe with text names.
+    bandwidth_, w_ : float or array of shape (d,)
+        The bandwidth and its inverse; a matrix has ``w_`` only. With "adaptive", those of a row of typical width.
+    neighbours_ : int
+        k of "adaptive".
+    feature_relevance_ : array of shape (d,)
+        Relevance of each feature for nearness, summing to 1.
+    search_ : record
+        The search for a learned bandwidth: path, evaluations, smoothed-out features, …
+    loo_predictions_, loo_score_ : array of the shape of y, float
+        Leave-one-out predictions with a learned bandwidth, and their R². Of more than 200,000 rows 20,000 are
+        predicted, the others are NaN.
+    key_, value_, sample_weight_, n_features_in_, feature_names_in_ : as in ``AveragePoolingRegressor``.
 
-    *Empty rows*: as ``empty`` says. *Cost*: ``predict`` takes O(Q·K·d) time, O(Q + K) memory and a tile.
+    *Empty rows*: according to ``empty``. *Cost*: ``predict`` takes O(Q·K·d) time, O(Q + K) memory and a tile.
 
     >>> model = NadarayaWatsonRegressor(bandwidth=1.0).fit([[-1.0], [1.0]], [2.0, 4.0])
     >>> model.predict([[0.0], [1e9]]).tolist()
     [3.0, 4.0]
     """
 
-    _BANDWIDTH = _APPENDS = _MIXED = True
+    _HAS_BANDWIDTH = _HAS_PARTIAL_FIT = _ACCEPTS_MIXED_TABLES = True
     _DEGREE = 0
-    _learn, _heads = learn_width, kernel_heads
+    _learn, _heads = learn_bandwidth, kernel_heads
 
     def __init__(
         self,
@@ -80,45 +88,48 @@ class NadarayaWatsonRegressor(SmoothingRegressor):
         missing: str = "refuse",
         loss: str = "squared",
     ) -> None:
-        self._set(locals())
+        self._set_parameters(locals())
 
 
 class NadarayaWatsonClassifier(SmoothingClassifier):
-    """Class probabilities: the share of attention that the training rows of each class hold.
+    """Nadaraya–Watson classification: the probability of a class is the attention that its training rows hold.
 
     P(class c | x) = Σ_{k: y_k = c} K(‖w∘(x − x_k)‖) / Σ_k K(‖w∘(x − x_k)‖), w = 1/bandwidth
 
     Parameters
     ----------
-    kernel, bandwidth, metric, optimizer, engine, tol, random_state, device : as in ``NadarayaWatsonRegressor``. "loo"
-        goes by the log-loss of left-out probabilities, with a pinch of the class frequencies; "gcv" and "aicc" are for
-        numbers.
-    empty : "nearest", "prior", "nan" or "raise"
-        What a row of X gets with no training row in reach: the nearest one's class with a warning, the class
-        frequencies with a warning, NaN probabilities (``predict`` is then an error), or an error.
-    calibrate : True learns a temperature and a share of the class frequencies from left-out rows, where that makes
-        their log-loss smaller; see ``regard.model.calibration``.
+    kernel, bandwidth, metric, optimizer, engine, tol, random_state, device, missing : as in ``NadarayaWatsonRegressor``
+        "loo" minimises the log-loss of leave-one-out probabilities, mixed with a small part of the class frequencies;
+        "gcv" and "aicc" are for regression only.
+    empty : {"nearest", "prior", "nan", "raise"}, default="nearest"
+        Prediction for a row of X without training rows within the bandwidth: the nearest training row's class with a
+        warning, the class frequencies with a warning, NaN probabilities (``predict`` then raises), or an error.
+    calibrate : bool, default=False
+        Learn a temperature and a mixture with the class frequencies from left-out rows, if that reduces their log-loss;
+        see ``regard.model.calibration``.
 
     Attributes
     ----------
-    classes_ : the labels that occur with a weight above zero, sorted.
-    bandwidth_, w_, feature_relevance_, search_ : as in ``NadarayaWatsonRegressor``.
-    loo_predictions_, loo_score_ : where a bandwidth was learned, every row's class probabilities (K, classes) as the
-        others predict them, and minus their log-loss.
-    key_, value_, sample_weight_ : the training rows, (K, d), (K,) positions in ``classes_``, and (K,) or None.
-    n_features_in_, feature_names_in_ : what ``fit`` saw; names only where X is a dataframe with text names.
+    classes_ : array of shape (classes,)
+        The sorted labels of rows of positive weight.
+    bandwidth_, w_, neighbours_, feature_relevance_, search_ : as in ``NadarayaWatsonRegressor``.
+    loo_predictions_, loo_score_ : array of shape (K, classes), float
+        Leave-one-out class probabilities with a learned bandwidth, and minus their log-loss.
+    value_ : array of shape (K,)
+        Class indices of the training rows.
+    key_, sample_weight_, n_features_in_, feature_names_in_ : as in ``AveragePoolingRegressor``.
 
-    *Empty rows*: as ``empty`` says. *Cost*: O(Q·K·(d + classes)) time, O((Q + K)·classes) memory and a tile.
+    *Empty rows*: according to ``empty``. *Cost*: O(Q·K·(d + classes)) time, O((Q + K)·classes) memory and a tile.
 
     >>> model = NadarayaWatsonClassifier(bandwidth=1.0).fit([[-1.0], [1.0]], ["cat", "dog"])
     >>> model.predict_proba([[0.0]]).tolist(), model.predict([[0.1]]).tolist()
     ([[0.5, 0.5]], ['dog'])
     """
 
-    _BANDWIDTH = _APPENDS = _MIXED = True
+    _HAS_BANDWIDTH = _HAS_PARTIAL_FIT = _ACCEPTS_MIXED_TABLES = True
     _DEGREE = 0
-    _EMPTY = ("nearest", "prior", "nan", "raise")
-    _learn, _heads = learn_width, kernel_heads
+    _EMPTY_CHOICES = ("nearest", "prior", "nan", "raise")
+    _learn, _heads = learn_bandwidth, kernel_heads
 
     def __init__(
         self,
@@ -134,4 +145,4 @@ class NadarayaWatsonClassifier(SmoothingClassifier):
         missing: str = "refuse",
         calibrate: bool = False,
     ) -> None:
-        self._set(locals())
+        self._set_parameters(locals())

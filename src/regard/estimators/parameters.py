@@ -1,4 +1,4 @@
-"""What the parameters of the estimators may be: one table, checked by name, and rules that join several."""
+"""Validation of the estimators' parameters: a table of checks by name, and rules for combinations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEVICES = ("cpu", "cuda")
 
 
 def one_of(*accepted: str) -> Callable[[str, Any], None]:
-    """A parameter that is one of some words."""
+    """Check that a parameter is one of some strings."""
 
     def check(name: str, given: Any) -> None:
         if not isinstance(given, str) or given not in accepted:
@@ -32,13 +32,13 @@ def one_of(*accepted: str) -> Callable[[str, Any], None]:
     return check
 
 
-def whole(name: str, given: Any, least: int = 1) -> None:
+def whole_number(name: str, given: Any, least: int = 1) -> None:
     if isinstance(given, bool) or not isinstance(given, int | np.integer) or given < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {given!r}")
 
 
 def between(low: float, high: float) -> Callable[[str, Any], None]:
-    """A number strictly between two others."""
+    """Check that a parameter is a number strictly between two others."""
 
     def check(name: str, given: Any) -> None:
         if isinstance(given, bool) or not isinstance(given, Real) or not low < float(given) < high:
@@ -52,7 +52,7 @@ def _engine(_: str, given: Any) -> None:
 
 
 def _device(name: str, given: Any) -> None:
-    """A GPU only where torch sees one."""
+    """Check the device; "cuda" needs torch and a GPU."""
     if not isinstance(given, str) or given not in DEVICES:
         raise ValueError(f"{name} must be 'cpu' or 'cuda', got {given!r}")
     if given == "cuda":
@@ -63,7 +63,7 @@ def _device(name: str, given: Any) -> None:
                 "device='cuda' needs torch, which is not installed; pip install 'regard[nn]' brings it", name="torch"
             ) from missing
         if not torch.cuda.is_available():
-            raise ValueError("device='cuda', but torch sees no GPU here; use device='cpu'")
+            raise ValueError("device='cuda' needs a GPU, but torch.cuda.is_available() is False; use device='cpu'")
 
 
 def _tol(name: str, given: Any) -> None:
@@ -75,7 +75,7 @@ def _ridge(name: str, given: Any) -> None:
     learned = isinstance(given, str) and given == "loo"
     number = isinstance(given, Real) and not isinstance(given, bool)
     if not (learned or (number and 0.0 <= float(given) < np.inf)):
-        raise ValueError(f"{name} must be a finite number, not negative, or 'loo', got {given!r}")
+        raise ValueError(f"{name} must be a finite number of at least 0, or 'loo', got {given!r}")
 
 
 def _embed(name: str, given: Any) -> None:
@@ -91,7 +91,7 @@ def _early_stopping(name: str, given: Any) -> None:
         raise ValueError(f"{name} must be True, False or 'auto', got {given!r}")
 
 
-# In the order in which they are checked.
+# Checks by parameter, in the order in which they run.
 PARAMETERS: dict[str, Callable[[str, Any], None]] = {
     "engine": _engine,
     "device": _device,
@@ -103,7 +103,7 @@ PARAMETERS: dict[str, Callable[[str, Any], None]] = {
     "ridge": _ridge,
     "score": one_of(*SCORES),
     "embed": _embed,
-    **dict.fromkeys(("hidden_size", "embed_size", "max_iter", "batch_size", "n_iter_no_change"), whole),
+    **dict.fromkeys(("hidden_size", "embed_size", "max_iter", "batch_size", "n_iter_no_change"), whole_number),
     "learning_rate": between(0.0, np.inf),
     "validation_fraction": between(0.0, 1.0),
     "early_stopping": _early_stopping,
@@ -111,50 +111,52 @@ PARAMETERS: dict[str, Callable[[str, Any], None]] = {
 
 
 def kernel_name(kernel: Any) -> str:
-    """The kernel of the features: a product of kernels of columns is Gaussian."""
+    """Name of the kernel over features; kernels of columns are all Gaussian in their features."""
     return NUMBER if columns_given(kernel) else checked_kernel(kernel)
 
 
 def columns_given(kernel: Any) -> bool:
-    """Whether ``kernel`` names kernels of the columns of a table."""
+    """Whether ``kernel`` gives a kernel for each column of a table."""
     return isinstance(kernel, Mapping | list | tuple)
 
 
 def check_parameters(estimator: Any) -> None:
-    """Raise ValueError or TypeError naming the parameter, what was given and what is accepted."""
+    """Raise ValueError or TypeError that names the parameter, the value given and the values accepted."""
     given = estimator.get_params(deep=False)
     for name, check in PARAMETERS.items():
         if name in given:
             check(name, given[name])
     if "empty" in given:
-        one_of(*estimator._EMPTY)("empty", given["empty"])
+        one_of(*estimator._EMPTY_CHOICES)("empty", given["empty"])
     if given.get("device", "cpu") != "cpu" and given.get("engine", "auto") not in ("auto", "fused"):
-        raise ValueError(f"device={given['device']!r} is for engine 'auto' or 'fused', got engine={given['engine']!r}")
+        raise ValueError(
+            f"engine must be 'auto' or 'fused' with device={given['device']!r}, got engine={given['engine']!r}"
+        )
     if "kernel" in given:
         if "bandwidth" in given:
             _check_width(estimator, given)
         elif not (given["kernel"] is None or columns_given(given["kernel"])):
-            raise ValueError(f"kernel must be None, or kernels of columns as a dict or a list, got {given['kernel']!r}")
+            raise ValueError(f"kernel must be None, or a dict or list of kernels of columns, got {given['kernel']!r}")
 
 
 def _check_width(estimator: Any, given: dict[str, Any]) -> None:
-    """Parameters that go together in the estimators with one bandwidth."""
+    """Combinations of parameters of the estimators with a bandwidth."""
     kernel, bandwidth = kernel_name(given["kernel"]), given["bandwidth"]
     rule = bandwidth if isinstance(bandwidth, str) else None
     if given["missing"] == "ignore" and (KERNELS[kernel].compact or rule == "adaptive"):
-        raise ValueError("missing='ignore' is for one bandwidth and a kernel that reaches everywhere: 'gaussian'")
+        raise ValueError("missing='ignore' needs a fixed bandwidth and a kernel of unbounded support: 'gaussian'")
     if given.get("loss", "squared") == "absolute" and rule != "loo":
-        raise ValueError(f"loss='absolute' is what bandwidth='loo' goes by, got bandwidth={bandwidth!r}")
+        raise ValueError(f"loss='absolute' needs bandwidth='loo', got bandwidth={bandwidth!r}")
     if given.get("ridge") == "loo" and rule != "loo":
-        raise ValueError(f"ridge='loo' is learned with bandwidth='loo', got bandwidth={bandwidth!r}")
-    if estimator._LABELS and rule in CRITERIA and rule != "loo":
-        raise ValueError(f"bandwidth={bandwidth!r} is for regression; use 'loo'")
+        raise ValueError(f"ridge='loo' needs bandwidth='loo', got bandwidth={bandwidth!r}")
+    if estimator._IS_CLASSIFIER and rule in CRITERIA and rule != "loo":
+        raise ValueError(f"bandwidth={bandwidth!r} is for regression only; use bandwidth='loo' for a classifier")
     if given["optimizer"] == "sgd":
         if rule != "loo":
-            raise ValueError(f"optimizer 'sgd' is the notes' recipe for bandwidth='loo', got {bandwidth!r}")
+            raise ValueError(f"optimizer='sgd' needs bandwidth='loo', got bandwidth={bandwidth!r}")
         if given.get("loss", "squared") != "squared":
-            raise ValueError("optimizer 'sgd' is the notes' recipe, which goes by squared errors")
+            raise ValueError(f"optimizer='sgd' needs loss='squared', got loss={given['loss']!r}")
         if given["metric"] == "full":
-            raise ValueError("optimizer 'sgd' learns one w or one per feature, not metric='full'")
+            raise ValueError("optimizer='sgd' needs metric='scalar' or 'feature', got metric='full'")
         if "ridge" in given:
-            raise ValueError("optimizer 'sgd' is the notes' recipe, which is for NadarayaWatsonRegressor")
+            raise ValueError(f"optimizer='sgd' is not available for {type(estimator).__name__}; use optimizer='lbfgs'")

@@ -1,4 +1,4 @@
-"""What every regressor is: predictions, and how sure they are."""
+"""The base class of regressors: predictions, and their uncertainty."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from regard.cluster.cluster_predict import lazy_answers
 from regard.core.arrays import Array, is_chunked
-from regard.estimators.base import SmoothingEstimator, if_appends
-from regard.estimators.parameters import one_of, whole
+from regard.estimators.base import SmoothingEstimator, if_has_partial_fit
+from regard.estimators.parameters import one_of, whole_number
 from regard.model.drift import Errors, Sample
 from regard.model.intervals import (
     CONFIDENCE,
@@ -29,22 +29,24 @@ from regard.model.intervals import (
 from regard.model.quantiles import checked_coverage, checked_levels
 from regard.model.residuals import Relearn, Residuals, as_columns, learn_residuals
 
-# How a bandwidth is learned where learning can go on without a row: the notes' recipe and other criteria end elsewhere.
-USUAL = {"bandwidth": "loo", "optimizer": "lbfgs", "loss": "squared"}
+# With these parameters a bandwidth can be relearned without a fold; other criteria and optimizers end elsewhere.
+RELEARNABLE_PARAMETERS = {"bandwidth": "loo", "optimizer": "lbfgs", "loss": "squared"}
 
 
 class SmoothingRegressor(RegressorMixin, SmoothingEstimator):  # type: ignore[misc]
-    """``predict``, intervals and densities, from every training row as the others predict it.
+    """``predict``, and intervals and densities from leave-one-out residuals.
 
-    Computed when first needed, and kept with the model:
+    Attributes that are computed when first needed, and stored with the model:
 
-    residuals_ : (K,) or (K, P), y less what the other rows predict. NaN for rows without weight, and beyond 200,000
-        rows for all but 20,000 where no engine makes them cheap. Where the bandwidth was learned from up to 2,000
-        rows, a row's residual is that of a bandwidth that went on learning without the row and its fold
-        (``regard.model.residuals``), which costs about as much as ``fit``. Groups given to ``fit`` are not known any
-        more: every row is left out on its own.
-    standardised_residuals_ : the same over the spread at the row as the other rows tell it.
-    spread_ : share of w at which attention averages residuals, and the share of the mean of all in the spread
+    residuals_ : array of shape (K,) or (K, P)
+        y minus its leave-one-out prediction. NaN for rows of zero weight, and beyond 200,000 rows for all but 20,000
+        unless an engine is fast enough. If the bandwidth was learned from at most 2,000 rows, it is relearned without
+        the row's fold (``regard.model.residuals``), which costs about as much as ``fit``. Groups given to ``fit`` are
+        not stored, so rows are left out one by one.
+    standardised_residuals_ : array of the same shape
+        Residuals divided by their scale at the row, estimated from the other rows.
+    spread_ : tuple of two floats
+        Factor of w for attention over residuals, and weight of the overall mean in their scale
         (``regard.model.residual_scale``).
     """
 
@@ -53,53 +55,60 @@ class SmoothingRegressor(RegressorMixin, SmoothingEstimator):  # type: ignore[mi
     spread_: tuple[float, float]
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """The prediction for every row of X: Σ weight · y, or the height of the line.
+        """Predict y for every row of X.
 
         Parameters
         ----------
-        X : (Q, d) array or dataframe
-        return_std : also the standard deviation of y around the prediction, from left-out residuals pooled with the
-            same attention made wider (not from the residuals of the fit, which are too small).
+        X : array-like, dataframe or dask collection of shape (Q, d)
+        return_std : bool, default=False
+            Also return the standard deviation of y around the prediction, estimated from leave-one-out residuals (those
+            of the fit itself are too small).
 
         Returns
         -------
-        (Q,) or (Q, P), as y was, in the dtype of X (at least float32); with ``return_std`` two such arrays.
+        Array of shape (Q,) or (Q, P), like y, in the dtype of X (at least float32); with ``return_std`` two of them.
 
-        *Empty rows*: as ``empty`` says, where the estimator has it. *Cost*: O(Q·K·d) time, O(Q + K) memory and a tile;
-        ``return_std`` twice that, and at the first call that of the residuals.
+        *Empty rows*: according to ``empty``, if the estimator has it. *Cost*: O(Q·K·d) time, O(Q + K) memory and a
+        tile; twice that with ``return_std``, and the residuals at its first call.
         """
         if is_chunked(X):
             if return_std:
-                raise TypeError("return_std=True needs X in memory, got X of dask; ask for some rows at a time")
+                raise TypeError("return_std=True needs X in memory, but X is a dask collection; call X.compute() first")
             return lazy_answers(self, X, "predict")
         query = self._query(X)
-        output = self._reported(self._answer(query))
+        output = self._handle_empty_rows(self._answer(query))
         if not return_std:
             return output
-        return output, _shaped(deviation(self._asked, self._residuals(), query), output)
+        return output, _shaped(deviation(self._configured_smoother, self._residuals(), query), output)
 
-    @if_appends
+    @if_has_partial_fit
     def partial_fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, window: int | None = None, forgetting: float | None = None
     ) -> Self:
-        """Append training rows to those that ``fit`` or earlier calls brought.
+        """Append training rows.
 
-        With a bandwidth given as numbers, and where there is none, the result is that of ``fit`` on all rows together.
-        A bandwidth that is learned, or comes from a rule, is that of the first call, and later calls keep it; ``fit``
-        learns anew. ``loo_predictions_`` and ``loo_score_`` are gone once there are rows they do not know.
+        With a numeric bandwidth, or none, the result equals ``fit`` on all rows together. A bandwidth that is learned
+        or comes from a rule is determined by the first call and then kept; call ``fit`` to learn it again.
+        ``loo_predictions_`` and ``loo_score_`` are dropped once rows were added.
 
         Parameters
         ----------
-        X : (k, d) array or dataframe, y : (k,) or (k, P) numbers, sample_weight : (k,) or None, as in ``fit``; rows
-            without a weight count 1. Floats among integer weights make all of them importances.
-        window : keep the last ``window`` rows only, these among them; the others leave as by ``forget``.
-        forgetting : number in (0, 1]: every row that comes makes all before it count ``forgetting`` times as much, so
-            that a row with a later ones after it counts forgetting^a, however rows are cut into batches.
+        X : array-like or dataframe of shape (k, d)
+        y : array-like of shape (k,) or (k, P)
+        sample_weight : array-like of shape (k,), default=None
+            As in ``fit``; rows without a weight have weight 1. If some batches have float weights, all weights are
+            importances.
+        window : int, default=None
+            Keep only the last ``window`` rows, including the new ones; the others are removed as by ``forget``.
+        forgetting : float in (0, 1], default=None
+            Every new row multiplies the weights of all earlier rows by ``forgetting``: a row that is followed by a rows
+            has weight forgetting^a, however rows are split into batches.
 
         Returns
         -------
-        self; it is ``fit`` on the rows left, with the weights they have. *Cost*: the first call is ``fit``; then O(k·d)
-        on average, in room for up to twice the rows; O(window·d) or O(K) with ``window`` or ``forgetting``.
+        self, equal to ``fit`` on the remaining rows with their weights. *Cost*: the first call is ``fit``; later ones
+        take O(k·d) amortised time and memory for up to twice the rows, or O(window·d) with ``window`` and O(K) with
+        ``forgetting``.
 
         >>> from regard import NearestKeyRegressor
         >>> model = NearestKeyRegressor().partial_fit([[0.0]], [2.0]).partial_fit([[1.0]], [4.0])
@@ -110,24 +119,24 @@ class SmoothingRegressor(RegressorMixin, SmoothingEstimator):  # type: ignore[mi
         return self
 
     def predict_interval(self, X: Any, coverage: float = 0.9, method: str = "local") -> Array:
-        """Where y of a new row should lie: (Q, 2), lower and upper ends, or (Q, P, 2) where y has P columns.
+        """Prediction intervals for y of new rows: bounds (Q, 2), or (Q, P, 2) if y has P columns.
 
         ===========  ================================================================================================
-        "local"      f(x) + s(x)·quantiles of the standardised residuals; the two sides may differ
-        "conformal"  f(x) ± s(x)·(the ⌈coverage·(n + 1)⌉-th smallest of n standardised left-out residuals, in size)
-        "jackknife"  jackknife+: ranks of f_{−i}(x) ± |residual_i| over the training rows i, of one width everywhere
+        "local"      f(x) + s(x)·quantiles of the standardised residuals; not necessarily symmetric
+        "conformal"  f(x) ± s(x)·(the ⌈coverage·(n + 1)⌉-th smallest absolute standardised residual of n)
+        "jackknife"  jackknife+: quantiles of f_{−i}(x) ± |residual_i| over the training rows i, about equally wide
         ===========  ================================================================================================
 
-        What is promised, for rows that are exchangeable: "jackknife" covers at least 2·coverage − 1 in any finite
-        sample, whatever the distribution, if the bandwidth was given as numbers (``coverage`` itself in practice, and
-        rows of ``LocalLinearRegressor`` keep their ridge). "conformal" contains at least ``coverage`` of the training
-        rows, each answered without itself; it holds for a new row as far as one row more moves neither f(x) nor s(x),
-        and says infinity where n is too small for the rank. With a learned bandwidth neither is a theorem, for its
-        search has seen the rows: residuals then come from a bandwidth learned without the row (up to 2,000 rows), and
-        benchmarks/results/intervals.md has what that covers. "local" promises nothing and is the narrowest.
+        Guarantees for exchangeable rows: "jackknife" covers at least 2·coverage − 1 in any finite sample and for any
+        distribution if the bandwidth is numeric (in practice ``coverage``; with a ridge the guarantee is approximate).
+        "conformal" contains at least ``coverage`` of the training rows, each predicted without itself; this extends to
+        a new row as far as adding one row changes neither f(x) nor s(x). Its bounds are infinite if n is too small.
+        "local" has no guarantee and is the narrowest. With a learned bandwidth none of them is guaranteed, since the
+        search used all rows; residuals are then relearned without the row's fold (up to 2,000 rows), with the coverage
+        reported in benchmarks/results/intervals.md.
 
-        *Empty rows*: around what ``empty`` answers. *Cost*: as ``predict`` with ``return_std``; "jackknife" looks at
-        every weight, O(Q·K·d²) time and a tile of memory.
+        *Empty rows*: around the prediction that ``empty`` gives. *Cost*: as ``predict`` with ``return_std``;
+        "jackknife" computes every weight, in O(Q·K·d²) time and a tile of memory.
 
         >>> from regard import AveragePoolingRegressor
         >>> model = AveragePoolingRegressor().fit([[0.0]] * 9, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0])
@@ -136,50 +145,51 @@ class SmoothingRegressor(RegressorMixin, SmoothingEstimator):  # type: ignore[mi
         """
         level = checked_coverage(coverage)
         one_of(*INTERVALS)("method", method)
-        query, output = self._centred(X)
-        return _shaped(interval(self._asked, self._residuals(), query, as_columns(output), level, method), output)
+        query, output = self._query_and_prediction(X)
+        smoother, centre = self._configured_smoother, as_columns(output)
+        return _shaped(interval(smoother, self._residuals(), query, centre, level, method), output)
 
     def predict_quantiles(self, X: Any, q: Any, smoothed: bool = False) -> Array:
-        """Quantiles of y given x: (Q, m) for m levels q, (Q,) for one; (Q, P, m) and (Q, P) where y has P columns.
+        """Conditional quantiles of y: (Q, m) for m levels q, (Q,) for one; (Q, P, m) and (Q, P) if y has P columns.
 
-        f(x) + s(x)·(quantile of the standardised residuals): left-out residuals carried to the prediction, which score
-        better than quantiles of the attended y itself. They never cross. ``smoothed`` takes the quantiles of Student's
-        t fitted to the residuals, which go on beyond the largest; that is what ``predict_density`` uses.
+        f(x) + s(x)·(quantile of the standardised residuals). They never cross. ``smoothed`` uses the quantiles of the
+        Student's t of ``predict_density`` instead, which extend beyond the largest residual.
 
-        *Empty rows*: around what ``empty`` answers. *Cost*: as ``predict`` with ``return_std``.
+        *Empty rows*: around the prediction that ``empty`` gives. *Cost*: as ``predict`` with ``return_std``.
         """
         levels = checked_levels(q)
-        query, output = self._centred(X)
+        query, output = self._query_and_prediction(X)
         centre, at = as_columns(output), levels.reshape(-1)
-        ends = quantiles_at(self._asked, self._residuals(), query, centre, at, smoothed=smoothed)
+        ends = quantiles_at(self._configured_smoother, self._residuals(), query, centre, at, smoothed=smoothed)
         found = _shaped(ends, output)
         return found if levels.ndim else found[..., 0]
 
     def predict_density(self, X: Any, y: Any) -> Array:
-        """Density of y given x at every row, (Q,), or (Q, P) column by column; in units of 1/y.
+        """Conditional density of y at every row, (Q,), or (Q, P) for each column; in units of 1/y.
 
-        Student's t around f(x), its width s(x) times one width for all rows, its degrees of freedom one for all.
+        Student's t around f(x), with scale proportional to s(x) and the same degrees of freedom for all rows.
 
         *Cost*: as ``predict`` with ``return_std``.
         """
         return np.exp(self._log_density(X, y))
 
     def log_likelihood(self, X: Any, y: Any) -> float:
-        """Mean logarithm of the density of y given x over the rows; columns of y add up. Higher is better."""
+        """Mean conditional log-density of y over the rows, summed over the columns of y. Higher is better."""
         found = self._log_density(X, y)
         return float(found.reshape(len(found), -1).sum(axis=1).mean())
 
     def standard_error(self, X: Any, method: str = "weights") -> Array:
-        """Standard error of the prediction itself as a mean, (Q,) or (Q, P).
+        """Standard error of the prediction as an estimate of the mean, (Q,) or (Q, P).
 
-        "weights": √Σ ℓ_i²·residual_i², ℓ the effective weights and residuals left out. "np": ``merr`` of R's np, the
-        variance of y in the window times R(K)/Σ K; for one bandwidth, given or learned. Neither knows about bias.
+        "weights": √Σ ℓ_i²·residual_i² with effective weights ℓ and leave-one-out residuals. "np": ``merr`` of R's np,
+        from the variance of y in the window times R(K)/Σ K; needs a fixed bandwidth. Neither includes the bias.
 
-        *Empty rows*: those of ``attend``; NaN with "np". *Cost*: "weights" O(Q·K·d) and a tile, "np" one ``pool``.
+        *Empty rows*: as in ``attend``; NaN with "np". *Cost*: "weights" O(Q·K·d) and a tile, "np" one ``pool``.
         """
         one_of(*ERRORS)("method", method)
         query = self._query(X)
-        found = standard_error(self._asked, self._residuals() if method == "weights" else None, query, method)
+        residuals = self._residuals() if method == "weights" else None
+        found = standard_error(self._configured_smoother, residuals, query, method)
         return np.asarray(found[:, 0] if self.value_.ndim == 1 else found, query.dtype)
 
     def confidence_interval(
@@ -191,74 +201,73 @@ class SmoothingRegressor(RegressorMixin, SmoothingEstimator):  # type: ignore[mi
         draws: int = 500,
         random_state: Any = None,
     ) -> Array:
-        """Where the mean of y given x should lie: (Q, 2), or (Q, P, 2) where y has P columns.
+        """Confidence intervals for the conditional mean of y: (Q, 2), or (Q, P, 2) if y has P columns.
 
-        "asymptotic": f(x) ± z·``standard_error``. It is an interval for what f(x) is on average over training sets, the
-        smoothed mean: the bias of smoothing is not in it, and a learned bandwidth makes bias and error of one size.
-        "bootstrap": residuals flip their signs at random ``draws`` times, and the interval is shifted by the bias that
-        smoothing the fit once more shows.
+        "asymptotic": f(x) ± z·``standard_error``, an interval for the expectation of f(x) over training sets: it does
+        not include the bias of smoothing, which for a learned bandwidth is about as large as the standard error.
+        "bootstrap": the wild bootstrap with ``draws`` random signs of the residuals, shifted by an estimate of the bias
+        from smoothing the fit again.
 
-        *Empty rows*: around what ``empty`` answers. *Cost*: O(Q·K·d) time and a tile, or ``predict`` of ``draws``
-        columns and of all training rows.
+        *Empty rows*: around the prediction that ``empty`` gives. *Cost*: O(Q·K·d) time and a tile, or ``predict`` of
+        ``draws`` columns and of all training rows.
         """
         level = checked_coverage(coverage)
         one_of(*CONFIDENCE)("method", method)
-        query, output = self._centred(X)
+        query, output = self._query_and_prediction(X)
         centre, known = as_columns(output), self._residuals()
         if method == "asymptotic":
-            return _shaped(confidence(self._asked, known, query, centre, level), output)
-        whole("draws", draws, least=2)
+            return _shaped(confidence(self._configured_smoother, known, query, centre, level), output)
+        whole_number("draws", draws, least=2)
         random = check_random_state(random_state)
-        return _shaped(bootstrap(self._asked, known, query, centre, level, int(draws), random), output)
+        return _shaped(bootstrap(self._configured_smoother, known, query, centre, level, int(draws), random), output)
 
-    def _centred(self, X: Any) -> tuple[Array, Array]:
-        """Queries, and predictions as ``predict`` gives them."""
+    def _query_and_prediction(self, X: Any) -> tuple[Array, Array]:
+        """X as an array, and its predictions."""
         query = self._query(X)
-        return query, self._reported(self._answer(query))
+        return query, self._handle_empty_rows(self._answer(query))
 
     def _log_density(self, X: Any, y: Any) -> Array:
-        query, output = self._centred(X)
+        query, output = self._query_and_prediction(X)
         given = np.asarray(y, np.float64)
         if given.shape != output.shape:
             raise ValueError(f"y must have shape {output.shape}, one entry per prediction, got {given.shape}")
         error = as_columns(given) - as_columns(output)
-        found = log_densities(self._asked, self._residuals(), query, error)
+        found = log_densities(self._configured_smoother, self._residuals(), query, error)
         return np.asarray(found[:, 0] if output.ndim == 1 else found)
 
     # ---- residuals
 
     def _residuals(self) -> Residuals:
-        """Residuals and their spread, computed once."""
+        """Residuals and their scale, computed once."""
         check_is_fitted(self)
         if "spread_" not in vars(self):
             answers = vars(self).get("loo_predictions_")
             answers = None if answers is None else as_columns(answers)
-            found = learn_residuals(self._asked, answers, self._relearned())
+            found = learn_residuals(self._configured_smoother, answers, self._what_to_relearn())
             single = self.value_.ndim == 1
             self.residuals_ = found.residual[:, 0] if single else found.residual
             self.standardised_residuals_ = found.standardised[:, 0] if single else found.standardised
             self.spread_ = found.widening, found.overall
         return Residuals(as_columns(self.residuals_), as_columns(self.standardised_residuals_), *self.spread_)
 
-    def _relearned(self) -> Relearn | None:
-        """What of the heads goes on learning without a row's fold."""
+    def _what_to_relearn(self) -> Relearn | None:
+        """What is relearned without a row's fold."""
         params = self.get_params(deep=False)
-        given = {name: params.get(name, word) for name, word in USUAL.items()}
-        usual = all(isinstance(given[name], str) and given[name] == word for name, word in USUAL.items())
-        if "search_" not in vars(self) or not usual:
+        given = [(params.get(name, expected), expected) for name, expected in RELEARNABLE_PARAMETERS.items()]
+        if "search_" not in vars(self) or not all(isinstance(one, str) and one == expected for one, expected in given):
             return None
         return "w and ridge" if params.get("ridge", "loo") == "loo" else "w"
 
-    def _errors_of_rows(self) -> Array:
-        """Left-out residuals (K, P), without gaps."""
+    def _left_out_errors(self) -> Array:
+        """Leave-one-out residuals (K, P), without NaN."""
         return self._residuals().filled()
 
-    def _decided(self, prediction: Array) -> Array:
-        """What ``predict`` says of predictions (Q, P)."""
+    def _to_predictions(self, prediction: Array) -> Array:
+        """Pooled values (Q, P) in the shape that ``predict`` returns."""
         return prediction[:, 0] if self.value_.ndim == 1 else prediction
 
     def _drift_errors(self, X: Any, y: Any, query: Array) -> Errors:
-        """Errors of new rows and of left-out ones, in units of the latter's size where there are several outputs."""
+        """Errors of new rows and of left-out ones, relative to the latter's mean if there are several outputs."""
         output = np.asarray(self.predict(X), np.float64)
         given = np.asarray(y, np.float64)
         if given.shape != output.shape or not np.isfinite(given).all():
@@ -268,7 +277,7 @@ class SmoothingRegressor(RegressorMixin, SmoothingEstimator):  # type: ignore[mi
         signed = (given - output).reshape(len(query), -1)
         residual = self._residuals().residual
         known = np.asarray(~np.isnan(residual).any(axis=1))
-        sample = Sample.of(self._asked.rows.sample_weight, len(known)).among(known)
+        sample = Sample.of(self._configured_smoother.rows.sample_weight, len(known)).among(known)
         residual = residual[known]
         unit = sample.share @ np.abs(residual)
         unit = np.where((unit > 0.0) & (len(unit) > 1), unit, 1.0)
@@ -283,8 +292,8 @@ class SmoothingRegressor(RegressorMixin, SmoothingEstimator):  # type: ignore[mi
 
 
 def _shaped(found: Array, output: Array) -> Array:
-    """Columns (Q, P) or ends (Q, P, m) shaped and typed as the predictions are; NaN where those are."""
-    nothing = np.asarray(np.isnan(as_columns(output)))
-    found = np.where(nothing[..., None] if found.ndim > nothing.ndim else nothing, np.nan, found)
+    """Columns (Q, P) or bounds (Q, P, m) in the shape and dtype of the predictions; NaN where those are NaN."""
+    missing = np.asarray(np.isnan(as_columns(output)))
+    found = np.where(missing[..., None] if found.ndim > missing.ndim else missing, np.nan, found)
     with np.errstate(over="ignore"):
         return np.asarray(found[:, 0] if output.ndim == 1 else found, output.dtype)

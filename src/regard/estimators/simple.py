@@ -1,4 +1,4 @@
-"""The two ends of attention, with nothing to learn: all training rows alike, and the nearest ones alone."""
+"""The two limits of attention, with nothing to learn: uniform weights, and the nearest rows only."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from regard.model.smoother import Head
 
 
 class AveragePoolingRegressor(SmoothingRegressor):
-    """The weighted mean of y, whatever X is: attention that ignores the query.
+    """Average pooling: the weighted mean of y, independent of X.
 
     predict(x) = Σ sample_weight · y / Σ sample_weight. The baseline that every other estimator should beat.
 
     Attributes
     ----------
-    key_, value_, sample_weight_ : the training rows, (K, d), (K,) or (K, P), and (K,) or None.
-    n_features_in_, feature_names_in_ : what ``fit`` saw; names only where X is a dataframe with text names.
+    key_, value_, sample_weight_ : arrays of shapes (K, d), (K,) or (K, P), and (K,) or None
+        The training rows.
+    n_features_in_, feature_names_in_ : as in scikit-learn.
 
     *Empty rows*: there are none. *Cost*: ``predict`` takes O(K + Q) time.
 
@@ -25,7 +26,7 @@ class AveragePoolingRegressor(SmoothingRegressor):
     [3.0]
     """
 
-    _APPENDS = True
+    _HAS_PARTIAL_FIT = True
 
     def _heads(self) -> tuple[Head, ...]:
         return (Head(1.0, Gaussian(0.0)),)
@@ -37,20 +38,18 @@ class AveragePoolingRegressor(SmoothingRegressor):
 
 
 class NearestKeyRegressor(SmoothingRegressor):
-    """The y of the nearest training row; rows equally near share, by their weights.
+    """Hard attention: the y of the nearest training row, or the weighted mean of those equally near.
 
     predict(x) = mean of y over argmin_k ‖x − x_k‖: the limit of every kernel as the bandwidth goes to 0.
     Distances are Euclidean in the units of X; nothing is rescaled.
 
     Parameters
     ----------
-    engine : "auto", or the name of an engine of ``regard.pool``, which then never falls back to another.
-    tol : share of its attention mass a query may lose, see ``regard.pool``.
+    engine, tol : as in ``NadarayaWatsonRegressor``.
 
     Attributes
     ----------
-    key_, value_, sample_weight_ : the training rows, (K, d), (K,) or (K, P), and (K,) or None.
-    n_features_in_, feature_names_in_ : what ``fit`` saw; names only where X is a dataframe with text names.
+    key_, value_, sample_weight_, n_features_in_, feature_names_in_ : as in ``AveragePoolingRegressor``.
 
     *Empty rows*: there are none. *Cost*: ``predict`` takes O(Q·K·d) time, O(Q + K) memory and a tile.
 
@@ -58,10 +57,10 @@ class NearestKeyRegressor(SmoothingRegressor):
     [2.0, 3.0]
     """
 
-    _APPENDS = True
+    _HAS_PARTIAL_FIT = True
 
     def __init__(self, engine: str = "auto", tol: float | None = None) -> None:
-        self._set(locals())
+        self._set_parameters(locals())
 
     def _heads(self) -> tuple[Head, ...]:
         return (Head(1.0, Nearest(1.0)),)

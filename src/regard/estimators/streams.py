@@ -1,6 +1,6 @@
-"""Rows that come and rows that go: ``partial_fit``, its window, and ``forget``.
+"""Adding and removing training rows: ``partial_fit``, its window and forgetting, and ``forget``.
 
-All three end in the same way: the rows there are, what was learned before, and the smoother of both.
+All of them keep what was learned and rebuild the smoother for the new set of rows.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from sklearn.utils.validation import _num_samples
 from regard.core.arrays import Array
 from regard.core.problem import checked_weight
 from regard.data.columns import ORDERED_KERNELS, UNORDERED_KERNELS, Coding
-from regard.estimators.parameters import whole
+from regard.estimators.parameters import whole_number
 from regard.estimators.validation import training_arrays
-from regard.estimators.width import given_width
+from regard.estimators.width import given_bandwidth
 
-# The name of a category that no table has.
-GONE = "\x00"
-# What a search or a training remembers of the rows: blank once some of them are gone.
-_OF_ROWS = ("answer", "path", "places", "tried", "loss", "validation", "minima", "value")
+# Name of removed categories, which occurs in no table.
+REMOVED_CATEGORY = "\x00"
+# Fields of search and history records that depend on the rows; cleared when rows are removed.
+_FIELDS_OF_ROWS = ("answer", "path", "places", "tried", "loss", "validation", "minima", "value")
 
 
-class Room:
-    """Where rows are appended to: room that doubles, so that n rows cost O(n) however many times they come."""
+class GrowingArray:
+    """A buffer that grows by doubling, so that appending n rows costs O(n) however they are batched."""
 
     def __init__(self) -> None:
         self._array: Array | None = None
         self._used = 0
 
     def extended(self, rows: Array, more: Array) -> Array:
-        """Both one below the other; in place if ``rows`` is what this room gave last."""
+        """``rows`` followed by ``more``; in place if ``rows`` is the latest result of this buffer."""
         total, dtype = len(rows) + len(more), np.result_type(rows, more)
         array = self._array
-        # A copy of the estimator shares its room: the second to append must not write over what the first wrote.
+        # A copy of the estimator shares its buffer: the second to append must not overwrite the rows of the first.
         mine = array is not None and rows.base is array and len(rows) == self._used
         if array is None or not mine or total > len(array) or array.dtype != dtype:
             array = self._array = np.empty((max(total, 2 * len(rows)), *rows.shape[1:]), dtype)
@@ -45,13 +45,13 @@ class Room:
         self._used = total
         return array[:total]
 
-    def __reduce__(self) -> tuple[type[Room], tuple[()]]:
-        """A pickle has the rows already; it needs no room for more."""
-        return Room, ()
+    def __reduce__(self) -> tuple[type[GrowingArray], tuple[()]]:
+        """An empty buffer: a pickle holds the rows already."""
+        return GrowingArray, ()
 
 
 class Aging(NamedTuple):
-    """How rows grow old: all but the last ``window`` leave, and each that comes makes the others count ``rate`` times.
+    """A window of the last rows, and exponential forgetting: every new row multiplies earlier weights by ``rate``.
 
     >>> Aging(None, 0.5).aged(None, None, 1, 2)
     (array([0.25]), array([0.5, 1. ]))
@@ -63,17 +63,17 @@ class Aging(NamedTuple):
     @classmethod
     def of(cls, window: Any, forgetting: Any) -> Aging:
         if window is not None:
-            whole("window", window)
+            whole_number("window", window)
         if forgetting is not None and (
             isinstance(forgetting, bool) or not isinstance(forgetting, Real) or not 0.0 < float(forgetting) <= 1.0
         ):
-            raise ValueError(f"forgetting must be a number above 0 and at most 1, or None, got {forgetting!r}")
+            raise ValueError(f"forgetting must be a number in (0, 1] or None, got {forgetting!r}")
         return cls(None if window is None else int(window), None if forgetting is None else float(forgetting))
 
     def aged(
         self, before: Array | None, weight: Array | None, rows: int, more: int
     ) -> tuple[Array | None, Array | None]:
-        """Weights of ``rows`` rows and of ``more`` that come after them; an error where none of them would count."""
+        """Weights of ``rows`` rows and of ``more`` rows after them; raises ValueError if all are zero."""
         if self == (None, None):
             return before, weight
         if self.rate is not None:
@@ -81,11 +81,11 @@ class Aging(NamedTuple):
             weight = (np.ones(more) if weight is None else weight) * self.rate ** np.arange(more)[::-1]
         old, new = (np.ones(n) if part is None else part for part, n in ((before, rows), (weight, more)))
         if not np.concatenate([old, new])[-(self.window or rows + more) :].any():
-            raise ValueError("sample_weight is zero for every row that window and forgetting leave")
+            raise ValueError("all sample weights are zero after window and forgetting")
         return before, weight
 
     def first(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
-        """X, y and weights for ``fit``, of rows that come before any other: the last ``window`` of them, aged."""
+        """X, y and weights of the first batch for ``fit``: its last ``window`` rows, with forgetting applied."""
         if self == (None, None):
             return X, y, sample_weight
         rows = _num_samples(X)
@@ -97,11 +97,11 @@ class Aging(NamedTuple):
 
 
 def begin_stream(model: Any, aging: Aging, X: Any, y: Any, classes: Any, sample_weight: Any) -> None:
-    """The first ``partial_fit``: ``fit`` on the rows that the window keeps."""
-    if model._LABELS and classes is None:
-        raise ValueError("classes must be passed on the first call to partial_fit: every label there will be")
+    """The first ``partial_fit``: ``fit`` on the rows inside the window."""
+    if model._IS_CLASSIFIER and classes is None:
+        raise ValueError("classes must be passed on the first call to partial_fit, with all labels that will occur")
     first, target, weight = aging.first(X, y, sample_weight)
-    if model._LABELS:
+    if model._IS_CLASSIFIER:
         model._fit(first, target, weight, None, np.unique(np.asarray(classes)))
         model.classes_given_ = True
     else:
@@ -112,83 +112,83 @@ def begin_stream(model: Any, aging: Aging, X: Any, y: Any, classes: Any, sample_
 
 
 def append_rows(model: Any, aging: Aging, X: Any, y: Any, classes: Any, sample_weight: Any) -> None:
-    """A later ``partial_fit``: rows behind those there are; the window lets the first ones go."""
-    known = model.classes_ if model._LABELS else None
+    """A later ``partial_fit``: append the rows, then remove those outside the window."""
+    known = model.classes_ if model._IS_CLASSIFIER else None
     if known is not None and classes is not None and not np.array_equal(np.unique(np.asarray(classes)), known):
-        raise ValueError(f"classes must be those of the first call, {known.tolist()}, got {classes!r}")
-    key, target = training_arrays(model, X, y, labels=model._LABELS, again=True)
+        raise ValueError(f"classes must be the same as in the first call, {known.tolist()}, got {classes!r}")
+    key, target = training_arrays(model, X, y, labels=model._IS_CLASSIFIER, again=True)
     weight = checked_weight(sample_weight, len(key), all_zero=True)
-    value, _ = model._numbered(target, weight, known)
+    value, _ = model._encode_target(target, weight, known)
     if value.shape[1:] != model.value_.shape[1:]:
         wanted, given = (f"({', '.join(['rows', *map(str, part.shape[1:])])})" for part in (model.value_, value))
-        raise ValueError(f"y must have shape {wanted} as before, got {given}")
-    if "_rooms" not in vars(model):
-        model._rooms = Room(), Room(), Room()
-    keys, values, weights = model._rooms
+        raise ValueError(f"y must have shape {wanted}, as in earlier calls, got {given}")
+    if "_buffers" not in vars(model):
+        model._buffers = GrowingArray(), GrowingArray(), GrowingArray()
+    keys, values, weights = model._buffers
     before, weight = aging.aged(model.sample_weight_, weight, len(model.key_), len(key))
     if before is not None or weight is not None:
-        # Rows that came without weights count 1, in the dtype of those that came with some.
+        # Rows without weights have weight 1, in the dtype of the weights given.
         dtype = np.result_type(*(part for part in (before, weight) if part is not None))
         old = np.ones(len(model.key_), dtype) if before is None else before
         before = weights.extended(old, np.ones(len(key), dtype) if weight is None else weight)
-    model._remember(keys.extended(model.key_, key), values.extended(model.value_, value), before)
+    model._set_training_rows(keys.extended(model.key_, key), values.extended(model.value_, value), before)
     for name in ("loo_predictions_", "loo_score_"):
-        model.__dict__.pop(name, None)  # they are of the rows before
+        model.__dict__.pop(name, None)  # of earlier rows
     if "arrival_" in vars(model):
         numbers, came = model.arrival_
         model.arrival_ = np.concatenate([numbers, np.arange(came, came + len(key))]), came + len(key)
     if aging.window is not None and len(model.key_) > aging.window:
-        keep_rows(model, np.arange(len(model.key_) - aging.window, len(model.key_)))
+        select_rows(model, np.arange(len(model.key_) - aging.window, len(model.key_)))
 
 
 def rows_to_forget(ids: Any, have: Array) -> Array:
-    """Which of the rows numbered ``have`` (K,) are among ``ids``; an error where one of those is not there."""
+    """Which of the rows with ids ``have`` (K,) are among ``ids``; raises ValueError if one of ``ids`` is unknown."""
     gone = np.atleast_1d(np.asarray(ids))
     if gone.size and (gone.ndim != 1 or gone.dtype.kind not in "iu"):
         raise TypeError(f"ids must be whole numbers as in row_ids_, got {ids!r}")
     unknown = gone[~np.isin(gone, have)]
     if unknown.size:
         raise ValueError(
-            f"ids holds {unknown[0]}, which is none of the {len(have)} training rows: it never came, or it has left"
+            f"ids has {unknown[0]}, which is not the id of any of the {len(have)} training rows; see row_ids_"
         )
     return np.isin(have, gone)
 
 
-def keep_rows(model: Any, rows: Array) -> None:
-    """Let a fitted model have these of its rows only, (n,) positions in ``key_``, and nothing of the others."""
+def select_rows(model: Any, rows: Array) -> None:
+    """Remove all rows of a fitted model but these, (n,) positions in ``key_``, and all that depends on the others."""
     weight = None if model.sample_weight_ is None else model.sample_weight_[rows]
     if not len(rows) or (weight is not None and not weight.any()):
-        raise ValueError("a model needs a training row with a weight above zero: these are all that it has")
+        raise ValueError("cannot remove all training rows of positive weight; at least one must remain")
     arrival = model.row_ids_[rows], (model.arrival_[1] if "arrival_" in vars(model) else len(model.key_))
-    for name in ("_rooms", "loo_predictions_", "loo_score_"):
+    for name in ("_buffers", "loo_predictions_", "loo_score_"):
         model.__dict__.pop(name, None)
     # Copies: a view would keep the whole array alive.
-    model._remember(model.key_[rows], model.value_[rows], weight)
+    model._set_training_rows(model.key_[rows], model.value_[rows], weight)
     model.arrival_ = arrival
-    if model._LABELS and "classes_given_" not in vars(model):
+    if model._IS_CLASSIFIER and "classes_given_" not in vars(model):
         _drop_classes(model)
     if "coding_" in vars(model):
         _drop_levels(model)
     for name in ("search_", "history_"):
         if name in vars(model):
-            setattr(model, name, _blank(vars(model)[name]))
+            setattr(model, name, _without_row_data(vars(model)[name]))
     model._rescale()
-    model._smoother  # noqa: B018  # made here: predict must not change an estimator
+    model._smoother  # noqa: B018  # cached now: predict must not change an estimator
 
 
 def _drop_classes(model: Any) -> None:
-    """Classes of which some row is left."""
+    """Remove the classes without rows."""
     counted = model.value_ if model.sample_weight_ is None else model.value_[model.sample_weight_ > 0]
     present = np.unique(counted)
     model.classes_ = model.classes_[present]
-    # A row without weight may be of no class.
+    # A row of zero weight may have none of these classes.
     model.value_ = np.minimum(np.searchsorted(present, model.value_), len(present) - 1)
 
 
 def _drop_levels(model: Any) -> None:
-    """Categories of a mixed table of which some row is left; ordered ones of text keep their order whole.
+    """Remove the categories of a mixed table without rows; ordered categories of text are kept.
 
-    Heads have learned a w for each: there a category that is gone loses its name only.
+    A mixture of heads has learned a w for each category: there a removed category only loses its name.
     """
     coding, parts, columns, heads = model.coding_, [], [], "heads_" in vars(model)
     for part, first in zip(coding.parts, coding.firsts, strict=True):
@@ -196,17 +196,19 @@ def _drop_levels(model: Any) -> None:
         unordered = part.kernel in UNORDERED_KERNELS
         if unordered or (part.kernel in ORDERED_KERNELS and not isinstance(part.levels[0], str)):
             codes = part.coded([np.array(part.levels, object)])
-            seen = [bool((features == code).all(axis=1).any()) for code in codes]
+            present = [bool((features == code).all(axis=1).any()) for code in codes]
             if not heads:
-                kept = part._replace(levels=tuple(np.array(part.levels, object)[seen])) if any(seen) else part
-                place = (features[:, None] == codes[seen]).all(axis=2).argmax(axis=1)
+                kept = part._replace(levels=tuple(np.array(part.levels, object)[present])) if any(present) else part
+                place = (features[:, None] == codes[present]).all(axis=2).argmax(axis=1)
                 missing = np.isnan(features).any(axis=1)
                 part = kept
-                features = part.coded([np.array(part.levels, object)])[place] if any(seen) else features
+                features = part.coded([np.array(part.levels, object)])[place] if any(present) else features
                 features[missing] = np.nan
             elif unordered:
                 part = part._replace(
-                    levels=tuple(level if here else GONE for level, here in zip(part.levels, seen, strict=True))
+                    levels=tuple(
+                        level if here else REMOVED_CATEGORY for level, here in zip(part.levels, present, strict=True)
+                    )
                 )
         parts.append(part)
         columns.append(features)
@@ -214,17 +216,17 @@ def _drop_levels(model: Any) -> None:
     if heads:
         return
     given = not isinstance(model.bandwidth, str)
-    w = given_width(model.coding_, model.bandwidth).w if given else np.asarray(model.w_)[coding.firsts]
+    w = given_bandwidth(model.coding_, model.bandwidth).w if given else np.asarray(model.w_)[coding.firsts]
     model.w_, model.bandwidth_ = model.coding_.per_feature(w), model.coding_.bandwidth_of(w)
 
 
-def _blank(record: Any) -> Any:
-    """A search or a history without what it says of rows."""
+def _without_row_data(record: Any) -> Any:
+    """A record of a search or of training without the fields that depend on the rows."""
     empty = {"value": np.nan, "minima": (), "validation": None}
     return record._replace(
         **{
             name: empty[name] if name in empty else np.empty((0, *np.shape(getattr(record, name))[1:]))
-            for name in _OF_ROWS
+            for name in _FIELDS_OF_ROWS
             if name in record._fields
         }
     )

@@ -1,4 +1,4 @@
-"""Where ``bandwidth=`` becomes a width: given as numbers, by a rule, or learned by a criterion."""
+"""From ``bandwidth=`` to a fitted bandwidth: numbers, a rule, or learned by a criterion."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from regard.core.bounds import bounds_of
 from regard.core.local_fits import check_spans
 from regard.core.scores import RADIAL
 from regard.data.columns import Coding
-from regard.estimators.callbacks import watched
+from regard.estimators.callbacks import callback_progress
 from regard.estimators.parameters import kernel_name
 from regard.model.smoother import Head, RunOptions
 from regard.pooling.runner import small_matrices
 
-# What an earlier fit learned.
-LEARNED = ("bandwidth_", "neighbours_", "search_", "loo_predictions_", "loo_score_")
+# Attributes learned by an earlier fit.
+LEARNED_ATTRIBUTES = ("bandwidth_", "neighbours_", "search_", "loo_predictions_", "loo_score_")
 
 
 def kernel_heads(model: Any) -> tuple[Head, ...]:
@@ -40,32 +40,34 @@ def kernel_heads(model: Any) -> tuple[Head, ...]:
     )
 
 
-def learn_width(model: Any, key: Array, value: Array, weight: Array | None, groups: Any, classes: int | None) -> None:
-    """Remember the rows, and the bandwidth as given, by a rule, or learned."""
-    for name in LEARNED:
+def learn_bandwidth(
+    model: Any, key: Array, value: Array, weight: Array | None, groups: Any, classes: int | None
+) -> None:
+    """Store the rows, and the bandwidth as given, by a rule, or learned."""
+    for name in LEARNED_ATTRIBUTES:
         model.__dict__.pop(name, None)
     if model._DEGREE:
         check_spans(key if weight is None else key[weight > 0])
     bandwidth, coding = model.bandwidth, vars(model).get("coding_")
     if isinstance(bandwidth, str) and (len(key) if weight is None else (weight > 0).sum()) == 1:
-        # There is nothing to learn: every query gets this row's y.
+        # Nothing to learn: every prediction is this row's y.
         count = key.shape[1] if coding is None else len(coding.parts)
         width = Width(np.full(count, np.inf), np.zeros(count))
     elif isinstance(bandwidth, str) and bandwidth in (*CRITERIA, "adaptive"):
         width = _learned(model, key, value, weight, groups, classes)
     elif groups is not None:
-        raise ValueError("groups are for learning: they need bandwidth='loo'")
+        raise ValueError(f"groups are for learning: they need bandwidth='loo', got bandwidth={bandwidth!r}")
     elif coding is not None:
-        width = given_width(coding, bandwidth)
+        width = given_bandwidth(coding, bandwidth)
     else:
         target = None if classes is not None else value
         width = resolve(bandwidth, key, target, kernel=kernel_name(model.kernel), sample_weight=weight)
-    model._remember(key, value, weight)
-    remember_width(model, width)
+    model._set_training_rows(key, value, weight)
+    set_bandwidth(model, width)
 
 
-def remember_width(model: Any, width: Width) -> None:
-    """Both views of the width. Of a mixed table w is one number to a part until here, then one to a feature."""
+def set_bandwidth(model: Any, width: Width) -> None:
+    """Set ``w_`` and ``bandwidth_``. For a mixed table, ``width`` has one w per part and ``w_`` one per feature."""
     model.w_, coding = width.w, vars(model).get("coding_")
     if coding is not None:
         model.w_, model.bandwidth_ = coding.per_feature(width.w), coding.bandwidth_of(width.w)
@@ -75,18 +77,18 @@ def remember_width(model: Any, width: Width) -> None:
         model.ridge_ = width.ridge if model.ridge == "loo" else float(model.ridge)
 
 
-def ridge_to_learn(model: Any) -> float | None:
-    """The ridge given; None: it is learned."""
+def fixed_ridge(model: Any) -> float | None:
+    """The given ridge, or None if it is to be learned."""
     ridge = getattr(model, "ridge", 0.0)
     return None if ridge == "loo" else float(ridge)
 
 
-def given_width(coding: Coding, bandwidth: Any) -> Width:
-    """The width that numbers mean in a mixed table: h for numbers, λ for categories, one to a column or one for all."""
+def given_bandwidth(coding: Coding, bandwidth: Any) -> Width:
+    """Given bandwidths of a mixed table: h of numeric columns, λ of categories; one per column or one for all."""
     given = np.asarray(bandwidth) if not isinstance(bandwidth, str) else np.empty(0, object)
     if given.dtype.kind not in "fiu" or given.ndim > 1 or np.isnan(given.astype(np.float64)).any():
         raise ValueError(
-            "bandwidth of a table of more than numbers must be 'loo', 'aicc', 'gcv', or numbers, one to a column; "
+            "bandwidth of a mixed table must be 'loo', 'aicc', 'gcv', a number, or one number per column, "
             f"got {bandwidth!r}"
         )
     if given.ndim and len(given) != coding.columns:
@@ -98,7 +100,7 @@ def given_width(coding: Coding, bandwidth: Any) -> Width:
 def _learned(model: Any, key: Array, value: Array, weight: Array | None, groups: Any, classes: int | None) -> Width:
     bandwidth, coding = model.bandwidth, vars(model).get("coding_")
     if groups is not None and bandwidth not in ("loo", "adaptive"):
-        raise ValueError(f"groups leave rows out, which bandwidth={bandwidth!r} does not do; use 'loo'")
+        raise ValueError(f"groups need bandwidth='loo' or 'adaptive', got bandwidth={bandwidth!r}")
     key, value, weight, groups, place = distinct(key, value, weight, groups)
     options: dict[str, Any] = {
         "kernel": kernel_name(model.kernel),
@@ -109,8 +111,8 @@ def _learned(model: Any, key: Array, value: Array, weight: Array | None, groups:
         "engine": RunOptions(model.engine, model.tol, model.device).options["engine"],
         "loss": getattr(model, "loss", "squared"),
     }
-    # By powers of two, so that no feature is too large or too small to be squared, and nothing is rounded. The notes'
-    # steps are in the units of X.
+    # Features are scaled by powers of two, exactly, so that no square over- or underflows; except for "sgd", whose steps
+    # are in the units of X.
     power = powers_of_two(bounds_of(key), common=model.metric == "scalar") * (model.optimizer != "sgd")
     if coding is not None:
         _check_learnable(model)
@@ -123,8 +125,8 @@ def _learned(model: Any, key: Array, value: Array, weight: Array | None, groups:
     if model.optimizer == "sgd":
         shape = () if model.metric == "scalar" else (key.shape[1],)
         start = np.asarray(check_random_state(model.random_state).random_sample(shape))
-    single, ridge = value.ndim == 1 and classes is None, ridge_to_learn(model)
-    with small_matrices(), watched(model) as progress:
+    single, ridge = value.ndim == 1 and classes is None, fixed_ridge(model)
+    with small_matrices(), callback_progress(model) as progress:
         if bandwidth == "adaptive":
             found: Any = learn_neighbours(objective, model.metric, ridge or 0.0, seed=model._seed(), progress=progress)
         else:
@@ -153,9 +155,9 @@ def _learned(model: Any, key: Array, value: Array, weight: Array | None, groups:
 
 
 def _check_learnable(model: Any) -> None:
-    """Refuse what is for tables of numbers only."""
+    """Raise ValueError for parameters that mixed tables do not support."""
     for name, given, accepted in (("metric", model.metric, "feature"), ("optimizer", model.optimizer, "lbfgs")):
         if given != accepted:
-            raise ValueError(f"{name}={given!r} is for tables of numbers; this one is mixed: {name}={accepted!r}")
+            raise ValueError(f"{name} must be {accepted!r} for a mixed table, got {given!r}")
     if model.bandwidth == "adaptive":
-        raise ValueError("bandwidth='adaptive' is for tables of numbers; this one is mixed: bandwidth='loo'")
+        raise ValueError("bandwidth='adaptive' does not support mixed tables; use bandwidth='loo'")

@@ -184,7 +184,7 @@ def explain_row(fitted: FittedTable, row: int, send: SendMessage) -> None:
     asked = X[row : row + 1]
     explanation = fitted.model.explain(asked, top=ROWS_EXPLAINED)[0]
     # A row is never far from itself: whether it is far from the others is asked of a model without it.
-    others = fitted.model._asked.with_rows(np.delete(np.arange(len(X)), row))
+    others = fitted.model._configured_smoother.with_rows(np.delete(np.arange(len(X)), row))
     low, high = fitted.model.predict_interval(asked, INTERVAL_COVERAGE, INTERVAL_METHOD)[0].tolist()
     rows = [
         {
@@ -207,7 +207,7 @@ def explain_row(fitted: FittedTable, row: int, send: SendMessage) -> None:
             "neighbours": explanation.neighbours,
             "mass": explanation.mass,
             "nearness": explanation.nearness.tolist(),
-            "far": bool(explain(others, asked, 1, fitted.model._decided)[0].far[0]),
+            "far": bool(explain(others, asked, 1, fitted.model._to_predictions)[0].far[0]),
             "rows": rows,
         }
     )

@@ -63,7 +63,7 @@ def report(
         pictures = {name: saved(figure, "svg") for name, figure in figures(facts, certainty, target, lang).items()}
     page = ReportPage(facts, target, lang, pictures)
     sections = CertaintySections(page, certainty, chosen, TableCells(model, X, facts)).sections()
-    has_width = model._BANDWIDTH and facts.whole.heads[0].neighbours is None and len(facts.whole.rows.key) > 1
+    has_width = model._HAS_BANDWIDTH and facts.whole.heads[0].neighbours is None and len(facts.whole.rows.key) > 1
     found = diagnose(facts.whole) if has_width else None
     html = page.html(sections, found, _plan(facts.whole), _code(model, target))
     with atomic_write(path, force=force, error=ValueError) as file:
@@ -87,7 +87,7 @@ def _code(model: Any, target: str) -> str:
             f"model.fit(X, {target if target.isidentifier() else 'y'})",
             "model.predict(X_new)           # predictions",
             "model.predict_set(X_new)       # sets of classes that contain the correct one nine of ten times"
-            if model._LABELS
+            if model._IS_CLASSIFIER
             else "model.predict_interval(X_new)  # intervals that contain y nine of ten times",
             "model.explain(X_new)           # the training rows behind each prediction",
         ]

@@ -99,7 +99,7 @@ def _residuals(model: Any, facts: ReportFacts) -> tuple[Residuals | None, int]:
     rows = np.random.default_rng(4).permutation(np.flatnonzero(~np.isnan(known)))[:MAX_ROWS_OF_SCALE]
     answers = np.full(len(model.key_), np.nan)
     answers[rows] = known[rows]
-    return learn_residuals(model._asked, as_columns(answers), None), MAX_ROWS_OF_SCALE
+    return learn_residuals(model._configured_smoother, as_columns(answers), None), MAX_ROWS_OF_SCALE
 
 
 def _ends(smoother: Smoother, known: Residuals, query: Array) -> tuple[Array, Array]:

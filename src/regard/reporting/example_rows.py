@@ -65,7 +65,7 @@ def _explained(model: Any, facts: ReportFacts, place: int) -> Explained:
     smoother = replace(facts.whole, rows=model._smoother.rows)
     if facts.left_out:
         smoother = smoother.with_rows(np.delete(np.arange(len(model.key_)), facts.rows[place]))
-    return explain(smoother, facts.query[place : place + 1], ATTENDED_ROWS_PER_EXAMPLE, model._decided)[0][0]
+    return explain(smoother, facts.query[place : place + 1], ATTENDED_ROWS_PER_EXAMPLE, model._to_predictions)[0][0]
 
 
 def _farthest(facts: ReportFacts, among_these: Array, taken: list[int]) -> int | None:

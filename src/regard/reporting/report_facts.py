@@ -69,7 +69,7 @@ def facts_of(model: Any, X: Any, y: Any) -> ReportFacts:
     given = query.astype(np.float64)
     target, classes = _target(model, len(given), y)
     left_out = np.array_equal(given, model.key_.astype(np.float64), equal_nan=True)
-    smoother = model._asked
+    smoother = model._configured_smoother
     known = np.flatnonzero(~np.isnan(model.key_).any(axis=1) & smoother.rows.counted)
     places = known if left_out else np.flatnonzero(~np.isnan(given).any(axis=1))
     if len(places) < 1 + left_out:
@@ -79,10 +79,10 @@ def facts_of(model: Any, X: Any, y: Any) -> ReportFacts:
     rows, target = given[places], target[places]
     whole = smoother.with_rows(known) if len(known) < len(model.key_) else smoother
     answer = _left_out(model, whole, known) if left_out else np.asarray(_answers(model, rows_of(X, places)), np.float64)
-    shares = relevance(model._smoother) if model._BANDWIDTH else None
+    shares = relevance(model._smoother) if model._HAS_BANDWIDTH else None
     along = 0 if shares is None else int(np.argmax(shares))
     mapped = np.random.default_rng(0).permutation(len(rows))[:MAX_ROWS_OF_MAP]
-    attention = np.asarray(model._reported(whole.weights(query[places[mapped]])), np.float64)
+    attention = np.asarray(model._handle_empty_rows(whole.weights(query[places[mapped]])), np.float64)
     total = attention.mean(axis=0)
     most = np.argsort(-total, kind="stable")[:COUNT_OF_MOST_ATTENDED]
     return ReportFacts(
@@ -157,7 +157,7 @@ def _left_out(model: Any, whole: Smoother, known: Array) -> Array:
     answer, rows = getattr(model, "loo_predictions_", None), whole.rows
     if answer is not None and not np.isnan(answer[known]).any():
         return np.asarray(answer[known], np.float64)
-    if model._BANDWIDTH and whole.heads[0].neighbours is None:
+    if model._HAS_BANDWIDTH and whole.heads[0].neighbours is None:
         answer = left_out_answers(whole.objectives())
         return np.asarray(answer[:, 0] if rows.single else answer)
     labels = np.arange(len(known))

@@ -100,8 +100,8 @@ def _onnx_model(model: Any) -> Any:
     graph = Graph()
     columns = ", ".join(names) or f"{d} columns in its order"
     query = graph.input("X", dtype, ["n", d], f"(n, features): finite numbers in the units of fit; {columns}")
-    output, weights = predict(model._asked, query.cast(np.float64))
-    if model._LABELS:
+    output, weights = predict(model._configured_smoother, query.cast(np.float64))
+    if model._IS_CLASSIFIER:
         classes, plain = _classes(model), output / output.sum(1)
         probability = (_calibrated(model, plain) if model.calibrate else plain).cast(dtype)
         label = graph.constant(classes).take(probability.of("ArgMax", axis=1, keepdims=0), 0)
