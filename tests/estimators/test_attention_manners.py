@@ -66,7 +66,7 @@ def test_a_class_of_ones_own_must_be_passed(tmp_path):
 def test_embed_is_refused_where_there_is_none(tmp_path):
     regard.save(small().fit(X, Y), tmp_path / "plain")
     regard.save(NadarayaWatsonRegressor(bandwidth=1.0).fit(X, Y), tmp_path / "other")
-    with pytest.raises(StoreError, match="this one has embed=None"):
+    with pytest.raises(StoreError, match="fitted with embed=None"):
         regard.load(tmp_path / "plain", embed=Doubled())
     with pytest.raises(
         StoreError, match="embed is only for AttentionRegressor, but this file holds a NadarayaWatsonRegressor"

@@ -264,7 +264,7 @@ def test_a_category_that_fit_never_saw_is_as_far_from_all():
         ({"kernel": "epanechnikov"}, "kernel must be 'gaussian'"),
         ({"metric": "full"}, "metric must be 'feature' for a mixed table, got 'full'"),
         ({"bandwidth": "adaptive"}, "bandwidth='adaptive' does not support mixed tables"),
-        ({"bandwidth": "scott"}, "must be 'loo', 'aicc', 'gcv', or numbers"),
+        ({"bandwidth": "scott"}, "must be 'loo', 'aicc', 'gcv', a number"),
         ({"bandwidth": [1.0, 0.1]}, "bandwidth has 2 numbers but X has 3 columns"),
         ({"bandwidth": [1.0, 0.9, 0.1]}, "between 0 and 0.666667"),
         ({"bandwidth": [0.0, 0.1, 0.1]}, "bandwidth of column .* must be above 0, got 0.0"),

@@ -111,7 +111,7 @@ def _learned(model: Any, key: Array, value: Array, weight: Array | None, groups:
         "engine": RunOptions(model.engine, model.tol, model.device).options["engine"],
         "loss": getattr(model, "loss", "squared"),
     }
-    # Features are scaled by powers of two, exactly, so that no square over- or underflows; except for "sgd", whose steps
+    # Features are scaled by powers of two, exactly, so that no square over- or underflows. The steps of "sgd", however,
     # are in the units of X.
     power = powers_of_two(bounds_of(key), common=model.metric == "scalar") * (model.optimizer != "sgd")
     if coding is not None:
