@@ -48,7 +48,7 @@ def test_rows_are_counted_one_way(here: Path, capfd) -> None:
     assert [(row["query"], row["key"]) for row in found] == [("0", "0"), ("1", "3"), ("2", "5")]
     assert [row["row_1"] for row in rows(ok(capfd, "predict", "m.regard", "x.csv", "--explain", "1")[0])] == list("035")
     printed = str(told[1]).splitlines()
-    assert (printed[0], printed[-1].split()[0]) == ("Row 1: 30 predicted.", "3")
+    assert (printed[0], printed[-1].split()[0]) == ("Row 1: predicted 30.", "3")
     for command in ("attend", "predict"):
         assert "Rows are counted from 0" in " ".join(ok(capfd, command, "--help")[0].split())
 
@@ -105,7 +105,7 @@ def test_ctrl_c_while_it_is_measured_keeps_the_model(here: Path, capfd, monkeypa
 def test_one_training_row_has_no_interval(here: Path, capfd) -> None:
     Path("one.csv").write_text("x,y\n1,2\n")
     ok(capfd, "fit", "one.csv", "--target", "y", "--out", "one.regard", "--bandwidth", "1")
-    assert "this model has 1 training row" in refused(capfd, "predict", "one.regard", "one.csv", "--interval", "0.9")
+    assert "this model has 1" in refused(capfd, "predict", "one.regard", "one.csv", "--interval", "0.9")
 
 
 @pytest.mark.parametrize("name", ["plain", "gaps"])
