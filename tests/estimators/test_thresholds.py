@@ -108,8 +108,8 @@ def cases(names):
 
 
 def is_search(name, options):
-    """Whether ``fit`` learns, and there is time for it; numbers of a network and most engines are for soak."""
-    network = isinstance(MODELS[name], regard.AttentionRegressor) and not {*options} <= {"score", "embed"}
+    """Whether ``fit`` learns, and there is time for it; values of a network and most engines are for soak."""
+    network = isinstance(MODELS[name], regard.AttentionRegressor) and options
     if network or {"engine", "tol", "random_state"} & set(options):
         return FULL and not {"reference", "spectral"} & {*map(str, options.values())}
     return name not in WITHOUT_SEARCH and options.get("bandwidth", "loo") in (*CRITERIA, "adaptive")
@@ -254,7 +254,8 @@ SIZES = [
     (case, rows)
     for case in USUAL
     for rows in rows_of("bandwidth", most_rows(*case) if FULL else head_search.DESCENT_ROWS)
-    if FULL or rows != multistart.SCAN_ROWS
+    # The last threshold of heads takes a classifier a second, a regressor five.
+    if FULL or (rows != multistart.SCAN_ROWS and (case[0], rows) != ("KernelRegressor", head_search.DESCENT_ROWS))
 ]
 
 

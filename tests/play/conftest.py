@@ -17,9 +17,10 @@ from regard.play.date_service import DateService
 from regard.play.server import Playground
 from support.conversation import Conversation
 from support.reader import learned_at_once
+from support.soak import FULL
 from support.visits import DESK, Visit
 
-# Where pictures are kept: under pytest's own folder, or where --basetemp says.
+# Soak runs keep pictures of every page: under pytest's own folder, or where --basetemp says.
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
@@ -109,7 +110,8 @@ def visit(playground, chromium, request, pictures) -> Iterator[Any]:
     yield start
     for number, context in enumerate(contexts):
         name = re.sub(r"\W+", "_", request.node.name)
-        context.pages[0].screenshot(path=pictures / f"{name}_{number}.png", full_page=True)
+        if FULL:
+            context.pages[0].screenshot(path=pictures / f"{name}_{number}.png", full_page=True)
         context.close()
     assert [each for each in complaints if not (excused and "responded with a status of 4" in each)] == []
     local = (
