@@ -14,7 +14,7 @@ from regard.cli.console import one_line, spinner
 Update = Callable[..., None]  # with visible, total, completed and status, the text beside the bar
 
 
-class SearchProgress:
+class SearchBarCallback:
     """A ``sklearn.callback.FitCallback`` that shows the criterion of every evaluation, and the smallest so far."""
 
     def __init__(self, update: Update) -> None:
@@ -61,7 +61,7 @@ def fitting_bar(model: Any, what: str) -> Iterator[None]:
             with spinner(what):
                 yield
             return
-        model.set_callbacks(SearchProgress(update))
+        model.set_callbacks(SearchBarCallback(update))
         try:
             yield
         finally:
