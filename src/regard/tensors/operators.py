@@ -45,10 +45,11 @@ def pool_op(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *vi
     query (B, Q, d), key (B, K, d), value (B, K, P), of one dtype, float32 or float64, or half for dot products by rows;
     a batch of 1 is shared. w and code as in ``engines.gpu.layout``. Output is float32 at least.
     """
+    it = LoweredBatch(code, query, key, value, w, Visibility(*visibility))  # type: ignore[arg-type]
     if tensor_planner.on_programs(query):
-        found = forward_batch(LoweredBatch(code, query, key, value, w, Visibility(*visibility)))  # type: ignore[arg-type]
+        found = forward_batch(it)
         return found.output, found.logsumexp, found.state[:, :, : query.shape[1]].contiguous()
-    return _forward_numpy(query, key, value, w, code, *visibility)
+    return _forward_numpy(it)
 
 
 @pool_op.register_fake
@@ -71,14 +72,12 @@ def pool_backward_op(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code:
     """Gradients of query, key, value and w; empty where not wanted."""
     *visibility, output, state, grad_output, grad_logsumexp, want = rest
     names = frozenset(name for name, wanted in zip(_NAMES, want, strict=True) if wanted)
+    it = LoweredBatch(code, query, key, value, w, Visibility(*visibility))
     if tensor_planner.on_programs(query):
         found = ForwardResult(output, grad_logsumexp, state)
-        it = LoweredBatch(code, query, key, value, w, Visibility(*visibility))
         grads = backward_batch(it, found, grad_output, grad_logsumexp, names)
     else:
-        grads = _backward_numpy(
-            query, key, value, w, code, visibility, output, state, grad_output, grad_logsumexp, names
-        )
+        grads = _backward_numpy(it, output, state, grad_output, grad_logsumexp, names)
     sizes = dict(zip(_NAMES, (query, key, value, w), strict=True))
     return tuple(
         grads[n].to(sizes[n].dtype).reshape(sizes[n].shape).contiguous() if n in names else sizes[n].new_empty(0)
@@ -130,91 +129,80 @@ pool_backward_op.register_autograd(_no_second_derivative)
 # ---- on a CPU, one member of the batch after another
 
 
-def _problem(code: int, query: Tensor, key: Tensor, value: Tensor, w: Tensor, visibility: tuple[Any, ...]) -> Problem:
-    """One member of a batch as a problem of the engines."""
-    mask, bias, lens, query_labels, key_labels, log_weight = (
-        None if part is None else part.numpy() for part in visibility
-    )
+def _problems(it: LoweredBatch) -> Iterator[Problem]:
+    """Every member of a batch as a problem of the engines."""
+    w = it.w.detach().numpy()
     score: Score
-    if code == DOT:
-        score = DotProduct(w.numpy() * np.sqrt(max(query.shape[1], 1)))
-    elif code == ADDITIVE:
-        eye = np.eye(len(w))
-        score = Additive(eye, eye, w.numpy())
+    if it.code == DOT:
+        score = DotProduct(w * np.sqrt(max(it.query.shape[2], 1)))
+    elif it.code == ADDITIVE:
+        score = Additive(np.eye(len(w)), np.eye(len(w)), w)
     else:
-        score = _KERNELS[code](w.numpy())
-    if lens is not None:
-        valid = np.arange(len(key)) < lens[:, None]
-        mask = valid if mask is None else mask & valid
-    if bias is not None:
-        mask = bias if mask is None else np.where(mask, bias, -np.inf)
-    weight = None if log_weight is None else np.exp(log_weight)
-    exclude = None if query_labels is None or key_labels is None else (query_labels, key_labels)
-    return build(
-        query.numpy(), key.numpy(), value.numpy(), score, mask=mask, sample_weight=weight, exclude=exclude, tol=0.0
-    )
-
-
-def _members(*parts: Tensor | None) -> Iterator[tuple[Any, ...]]:
+        score = _KERNELS[it.code](w)
+    parts: tuple[Any, ...] = (*it[1:4], *it.visibility[:6])
     for b in range(largest_batch(*parts)):
-        yield tuple(None if part is None else _member(part, b) for part in parts)
+        arrays: list[Any] = [None if part is None else _member(part.detach(), b).numpy() for part in parts]
+        query, key, value, mask, bias, lens, query_labels, key_labels, log_weight = arrays
+        if lens is not None:
+            valid = np.arange(len(key)) < lens[:, None]
+            mask = valid if mask is None else mask & valid
+        if bias is not None:
+            mask = bias if mask is None else np.where(mask, bias, -np.inf)
+        weight = None if log_weight is None else np.exp(log_weight)
+        exclude = None if query_labels is None or key_labels is None else (query_labels, key_labels)
+        yield build(query, key, value, score, mask=mask, sample_weight=weight, exclude=exclude, tol=0.0)
 
 
 def plans(it: LoweredBatch) -> list[Plan]:
     """How ``regard::pool`` computes every member of a batch on a CPU."""
-    sides, w = (part.detach() for part in it[1:4]), it.w.detach()
-    problems = (
-        _problem(it.code, q, k, v, w, tuple(visibility))
-        for q, k, v, *visibility in _members(*sides, *it.visibility[:6])
-    )
-    return [plan(problem.sketch(), "auto", available_threads()) for problem in problems]
+    return [plan(problem.sketch(), "auto", available_threads()) for problem in _problems(it)]
 
 
-def _forward_numpy(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *visibility: Tensor | None) -> Any:
-    found = []
-    for q, k, v, *options in _members(query, key, value, *visibility):
-        problem = _problem(code, q, k, v, w, tuple(options))
+def _forward_numpy(it: LoweredBatch) -> Any:
+    found, lowest = [], torch.finfo(it.query.dtype).min
+    for problem in _problems(it):
         partial, limit = run_moments(problem, "auto")
         output, logsumexp = finish(partial)
         # A limit depends on its values alone: it is marked by a negative mass.
         mass = np.where(limit, -partial.mass, partial.mass)
         state = np.stack([np.where(partial.mass > 0.0, partial.peak, 0.0), mass])
-        lowest = np.finfo(query.numpy().dtype).min
         clipped = np.where(logsumexp > -np.inf, np.maximum(logsumexp + problem.weight_shift, lowest), -np.inf)
         found.append((output, np.where(limit, lowest, clipped), state))
     averages, logs, states = (torch.from_numpy(np.stack(part)) for part in zip(*found, strict=True))
-    return averages.to(query.dtype), logs.to(query.dtype), states
+    return averages.to(it.query.dtype), logs.to(it.query.dtype), states
 
 
 def _backward_numpy(
-    query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, visibility: list[Any], output: Tensor,
-    state: Tensor, grad_output: Tensor, grad_logsumexp: Tensor, want: frozenset[str],
-) -> dict[str, Tensor]:  # fmt: skip
-    given = {"query": query, "key": key, "value": value, "w": w}
-    total = {name: np.zeros(given[name].shape) for name in want}
-    parts = _members(query, key, value, output, state, grad_output, grad_logsumexp, *visibility)
-    for b, (q, k, v, o, s, go, gl, *options) in enumerate(parts):
-        problem = _problem(code, q, k, v, w, tuple(options))
-        peak, mass = s.numpy().astype(np.float64)
+    it: LoweredBatch,
+    output: Tensor,
+    state: Tensor,
+    grad_output: Tensor,
+    grad_logsumexp: Tensor,
+    want: frozenset[str],
+) -> dict[str, Tensor]:
+    total = {name: np.zeros(getattr(it, name).shape) for name in want}
+    w, root = it.w.numpy(), np.sqrt(max(it.query.shape[2], 1))
+    for b, problem in enumerate(_problems(it)):
+        mean, grad_mean, grad_log = (part[b].numpy() for part in (output, grad_output, grad_logsumexp))
+        peak, mass = state[b].numpy().astype(np.float64)
         rows, keys = np.flatnonzero(mass > 0.0), slice(None) if problem.used_keys is None else problem.used_keys
-        partial = Partial(np.where(mass > 0.0, peak, -np.inf)[rows], mass[rows], o.numpy().astype(np.float64)[rows])
-        adjoint = mean_adjoint(partial, o.numpy()[rows], go.numpy()[rows], gl.numpy()[rows])
+        partial = Partial(np.where(mass > 0.0, peak, -np.inf)[rows], mass[rows], mean.astype(np.float64)[rows])
+        adjoint = mean_adjoint(partial, mean[rows], grad_mean[rows], grad_log[rows])
         found = run_pullback(problem.take(rows), "auto", partial, adjoint, want)
         for name in want:
-            grad, at = getattr(found, name), total[name]
+            grad = getattr(found, name)
             if name == "w":
-                root = np.sqrt(max(q.shape[1], 1))
                 # Radial scores take |w|, dot products divide by the root of d.
-                at += grad[2] if code == ADDITIVE else grad * root if code == DOT else grad * np.sign(w.numpy())
-                continue
-            _member(at, b)[rows if name == "query" else keys] += grad
+                total["w"] += grad[2] if it.code == ADDITIVE else grad * (root if it.code == DOT else np.sign(w))
+            else:
+                _member(total[name], b)[rows if name == "query" else keys] += grad
         limit = np.flatnonzero(mass < 0.0)
         if "value" in want and limit.size:
-            hard = replace(problem.take(limit), score=Nearest(w.numpy()))
+            hard = replace(problem.take(limit), score=Nearest(w))
             partial = run_moments(hard, "auto").partial
-            adjoint = mean_adjoint(partial, o.numpy()[limit], go.numpy()[limit])
+            adjoint = mean_adjoint(partial, mean[limit], grad_mean[limit])
             _member(total["value"], b)[keys] += run_pullback(hard, "auto", partial, adjoint, frozenset({"value"})).value
-    return {name: _clipped_to(torch.from_numpy(grad), given[name].dtype) for name, grad in total.items()}
+    return {name: _clipped_to(torch.from_numpy(grad), getattr(it, name).dtype) for name, grad in total.items()}
 
 
 def _member(part: Any, b: int) -> Any:

@@ -30,7 +30,7 @@ from regard.engines.gpu.layout import (
     stream_layout,
     visibility_pointers,
 )
-from regard.programs.triton.arguments import BatchStrides, FixedColumns, Sums, TileOperands, TileVariant
+from regard.programs.triton.program_arguments import BatchStrides, FixedColumns, Sums, TileOperands, TileVariant
 
 # Columns up to which sums stay in registers; beyond, they go through matrix products.
 MAX_REGISTER_COLUMNS = 4
@@ -114,14 +114,8 @@ def launch_forward(
         state = value.new_empty(share, batch, 2 + P, n)
         columns = [sides.value[:, :, first : first + P]]
         stream = stream_layout(sides.key, sides.key_shift, columns, one.stream, one.row_multiple)
-        pointers, present, strides = visibility_pointers(visibility, score.coef, mirror=False, tile=one.stream)
-        arguments = (
-            TileOperands(
-                fixed, stream, score.coef, or_any(fixed_shift, score.coef), n, stream.shape[2], queries, keys
-            ),
-            pointers, BatchStrides(*map(batch_stride, (fixed, stream, fixed_shift)), *strides),
-            state, state.stride(0), state.stride(1), share,
-        )  # fmt: skip
+        given, present = _arguments(score, visibility, fixed, stream, fixed_shift, (queries, keys), one.stream)
+        arguments = (*given, state, state.stride(0), state.stride(1), share)
         variant = _variant(score, P, one, present)._replace(fixed_shift=fixed_shift is not None)
         for code in score.codes[1:] if lanes else ():
             additive_forward[(blocks, share, batch)](
@@ -175,12 +169,11 @@ def launch_delta_moments(score: TileScore, value: Tensor, visibility: Visibility
     blocks, n, N = -(-queries // tile.fixed), padded(queries), delta.shape[1]
     splits = _splits(blocks * batch, keys, tile, value.device)
     moments = value.new_zeros(splits, batch, N + P * N + (N * (N + 1) // 2 if degree == 2 else 0), n)
-    pointers, present, strides = visibility_pointers(visibility, score.coef, mirror=False, tile=tile.stream)
+    given, present = _arguments(score, visibility, fixed, stream, fixed_shift, (queries, keys), tile.stream)
     variant = _variant(score, P, tile, present)._replace(degree=degree, delta_features=N, delta_row=delta_row)
     delta_moments[(blocks, splits, batch)](
-        TileOperands(fixed, stream, score.coef, fixed_shift, n, stream.shape[2], queries, keys), pointers,
-        BatchStrides(*map(batch_stride, (fixed, stream, fixed_shift)), *strides), delta, batch_stride(delta),
-        moments, moments.stride(0), moments.stride(1), splits, V=variant, **tile.launch_options,
+        *given, delta, batch_stride(delta), moments, moments.stride(0), moments.stride(1), splits,
+        V=variant, **tile.launch_options,
     )  # fmt: skip
     return moments.sum(0)[:, :, :queries].transpose(1, 2)
 
@@ -257,11 +250,10 @@ def launch_backward(
     if want_w:
         out_w = make(share, batch, 1 if want_w == 1 and score.code < ADDITIVE else D, n // rows_per_sum)
     out_columns = value.new_zeros(share, batch, P, n) if mirror else None
-    pointers, present, strides = visibility_pointers(visibility, score.coef, mirror=mirror, tile=one.stream)
+    given, present = _arguments(score, visibility, fixed, stream, fixed_shift, counts, one.stream, mirror=mirror)
     found = (out, out_w, out_columns)
     arguments = (
-        TileOperands(fixed, stream, score.coef, fixed_shift, n, stream.shape[2], *counts), pointers,
-        BatchStrides(*map(batch_stride, (fixed, stream, fixed_shift)), *strides),
+        *given,
         FixedColumns(*(or_any(part, score.coef) for part in beside)), FixedColumns(*map(batch_stride, beside)),
         Sums(*(or_any(part, score.coef) for part in found)),
         *(Sums(*(0 if part is None else part.stride(axis) for part in found)) for axis in (0, 1)),
@@ -306,6 +298,17 @@ def _sides(score: TileScore, value: Tensor, visibility: Visibility) -> FiniteSid
 
 def _batch(score: TileScore, value: Tensor, visibility: Visibility, *others: Tensor) -> int:
     return largest_batch(score.query, score.key, value, *visibility[:6], *others)
+
+
+def _arguments(
+    score: TileScore, visibility: Visibility, fixed: Tensor, stream: Tensor, fixed_shift: Tensor | None,
+    counts: tuple[int, int], tile: int, *, mirror: bool = False,
+) -> tuple[tuple[Any, ...], dict[str, bool]]:  # fmt: skip
+    """Operands, visibility and batch strides, with which all programs over tiles begin; and which options there are."""
+    pointers, present, strides = visibility_pointers(visibility, score.coef, mirror=mirror, tile=tile)
+    shift, length = or_any(fixed_shift, score.coef), fixed.shape[2]
+    operands = TileOperands(fixed, stream, score.coef, shift, length, stream.shape[2], *counts)
+    return (operands, pointers, BatchStrides(*map(batch_stride, (fixed, stream, fixed_shift)), *strides)), present
 
 
 def _variant(score: TileScore, columns: int, tile: TileShape, present: dict[str, bool]) -> TileVariant:

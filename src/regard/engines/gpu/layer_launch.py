@@ -5,26 +5,17 @@ Laying out rows takes the host a hundred small launches, a millisecond; here ten
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from regard.core.kernels import GAUSSIAN
 from regard.engines.gpu.launch import ForwardResult, TileShape, multiprocessors
 from regard.engines.gpu.layout import ADDITIVE, LoweredBatch, Tensor, product_width
-from regard.programs.triton.arguments import LayerVariant, Strides
+from regard.programs.triton.program_arguments import LayerVariant, Strides
 
 # Features from which on products are used for Gaussian scores.
 MIN_PRODUCT_FEATURES = 8
-
-
-class LayerGradients(NamedTuple):
-    """Gradients; None where not wanted."""
-
-    query: Tensor | None = None
-    key: Tensor | None = None
-    value: Tensor | None = None
-    w: Tensor | None = None
 
 
 def layer_forward(it: LoweredBatch, tile: TileShape | None = None) -> ForwardResult:
@@ -49,8 +40,8 @@ def layer_backward(
     grad: Tensor,
     grad_logsumexp: Tensor | None,
     want: tuple[bool, bool, bool, bool],
-) -> LayerGradients:
-    """Gradients of Σ grad·output + Σ grad_logsumexp·logsumexp w.r.t. query, key, value and w, where wanted."""
+) -> tuple[Tensor | None, ...]:
+    """Gradients of Σ grad·output + Σ grad_logsumexp·logsumexp w.r.t. query, key, value and w; None if not wanted."""
     query = key = value = w = None
     level = (grad * found.output).sum(2)
     if grad_logsumexp is not None:
@@ -59,7 +50,7 @@ def layer_backward(
         query, w, _ = _backward(it, found, grad, level, mirror=False, want_w=want[3])
     if want[1] or want[2]:
         key, _, value = _backward(it, found, grad, level, mirror=True, want_w=False)
-    return LayerGradients(query, key, value, w)
+    return query, key, value, w
 
 
 def _backward(
@@ -93,7 +84,7 @@ def _launch(
     variant: LayerVariant,
     tile: TileShape,
 ) -> None:
-    """Run a program; the compiled program of a known layout is reused, since to look it up takes longer than to run it.
+    """Run a program; compiled programs are reused by layout, because Triton's own lookup takes longer than running one.
 
     Programs are compiled for what is known of their arguments: dtypes, whether tensors begin on 16 bytes, and numbers.
     """

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from regard.core.kernels import BOXCAR, COSINE, GAUSSIAN, LAPLACE
-from regard.programs.triton.arguments import VisibilityPointers
+from regard.programs.triton.program_arguments import VisibilityPointers
 
 Tensor = torch.Tensor
 

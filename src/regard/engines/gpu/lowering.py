@@ -46,7 +46,7 @@ def lower(query: Tensor, key: Tensor, value: Tensor, score: Score, visibility: V
     w = within(score.w)
     if w.ndim == 2:
         centre = centre_of(key)
-        # A power of two is kept apart: products of numbers and a large w would overflow.
+        # A power of two is factored out: products of numbers and a large w would overflow.
         power = torch.frexp(w.detach().abs().amax() if w.numel() else w.new_zeros(())).exponent
         w = shifted(w, -power)
         query, key, w = (query - centre) @ w, (key - centre) @ w, shifted(query.new_ones(()), power)

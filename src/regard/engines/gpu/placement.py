@@ -114,7 +114,7 @@ def through_lowering(
 ) -> dict[str, Any]:
     """Gradients w.r.t. queries, keys, values and the score's parameters, by autograd through the lowering.
 
-    ``gradients`` computes those of the lowered batch that it is asked for.
+    ``gradients`` computes those of the lowered batch, given the names of its parts.
     """
     leaves = {"query": (placed.query,), "key": (placed.key,), "w": placed.parameters}
     leaves = {name: tuple(x.detach().requires_grad_(name in want) for x in parts) for name, parts in leaves.items()}

@@ -40,7 +40,7 @@ from regard.engines.gpu.product_rows import (
     power_of_two,
     scaled_features,
 )
-from regard.programs.triton.arguments import BatchStrides, ProductOperands, ProductVariant, Sums
+from regard.programs.triton.program_arguments import BatchStrides, ProductOperands, ProductVariant, Sums
 
 
 class ProductProblem(NamedTuple):

@@ -126,7 +126,7 @@ def load_units(operands, fixed, block, BACKWARD: tl.constexpr, V: tl.constexpr):
 def additive_forward(operands, visibility, strides, state, state_split, state_batch, splits, wide, V: tl.constexpr):
     """state (splits, batch, 2 + columns, length): peak, mass and columns of every query over each split of the keys."""
     if (tl.load(wide) == 2) != (V.score == ADDITIVE_WIDE):
-        # Two programs are launched; ``wide``, on the device, says which of them runs.
+        # Two programs are launched; ``wide``, on the device, selects the one that runs.
         return
     L: tl.constexpr = V.unit_lanes
     FL: tl.constexpr = LANES_PER_WARP // L
@@ -135,7 +135,7 @@ def additive_forward(operands, visibility, strides, state, state_split, state_ba
     P: tl.constexpr = V.columns
     GROUP: tl.constexpr = V.group
     block, split, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
-    operands, visibility = member_tiles(operands, visibility, strides, batch, V)
+    operands, visibility = member_tiles(operands, visibility, strides, batch)
     block_rows = block * V.BF + tl.arange(0, V.BF)
     stop = stream_end(operands, visibility, block_rows, V)
     low, high = label_range(operands, visibility, block_rows, V)
@@ -204,7 +204,7 @@ def additive_backward(
     r = 1/(1 + exp(2(a + b))); ``slope`` is the cotangent of a score.
     """
     if (tl.load(wide) == 2) != (V.score == ADDITIVE_WIDE):
-        # Two programs are launched; ``wide``, on the device, says which of them runs.
+        # Two programs are launched; ``wide``, on the device, selects the one that runs.
         return
     REAL: tl.constexpr = operands.fixed.dtype.element_ty
     L: tl.constexpr = V.unit_lanes
@@ -213,9 +213,9 @@ def additive_backward(
     U: tl.constexpr = V.features // L
     P: tl.constexpr = V.columns
     block, split, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
-    operands, visibility = member_tiles(operands, visibility, strides, batch, V)
-    fixed = member_columns(fixed, fixed_strides, batch, V)
-    sums = member_sums(sums, split_strides, batch_strides, split, batch, V)
+    operands, visibility = member_tiles(operands, visibility, strides, batch)
+    fixed = member_columns(fixed, fixed_strides, batch)
+    sums = member_sums(sums, split_strides, batch_strides, split, batch)
     block_rows = block * V.BF + tl.arange(0, V.BF)
     stop = stream_end(operands, visibility, block_rows, V)
     low, high = label_range(operands, visibility, block_rows, V)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from regard.programs.triton.arguments import FixedColumns, Sums
+from regard.programs.triton.program_arguments import FixedColumns, Sums
 from regard.programs.triton.tile_scores import (
     delta_feature,
     denominator,
@@ -214,30 +214,23 @@ def backward_tiles(operands, visibility, fixed, sums, rows, split, splits, stop,
 
 
 @triton.jit
-def member_columns(fixed, strides, batch, V: tl.constexpr):
+def member_columns(fixed, strides, batch):
     """Columns of the fixed side with every pointer moved to one member of the batch."""
-    columns, level, lines, delta = fixed.columns + batch * strides.columns, fixed.level, fixed.lines, fixed.delta
-    if V.line_terms:
-        delta += batch * strides.delta
-    if not V.mirror:
-        level += batch * strides.level
-        if V.line_terms:
-            lines += batch * strides.lines
-    return FixedColumns(columns, level, lines, delta)
+    return FixedColumns(
+        fixed.columns + batch * strides.columns, fixed.level + batch * strides.level,
+        fixed.lines + batch * strides.lines, fixed.delta + batch * strides.delta,
+    )  # fmt: skip
 
 
 @triton.jit
-def member_sums(sums, splits, batches, split, batch, V: tl.constexpr):
+def member_sums(sums, splits, batches, split, batch):
     """Where one split of one member of the batch writes its sums."""
     split = split.to(tl.int64)
-    sides, w, columns = sums.sides, sums.w, sums.columns
-    if V.want_sides:
-        sides += split * splits.sides + batch * batches.sides
-    if V.want_w:
-        w += split * splits.w + batch * batches.w
-    if V.mirror:
-        columns += split * splits.columns + batch * batches.columns
-    return Sums(sides, w, columns)
+    return Sums(
+        sums.sides + (split * splits.sides + batch * batches.sides),
+        sums.w + (split * splits.w + batch * batches.w),
+        sums.columns + (split * splits.columns + batch * batches.columns),
+    )
 
 
 @triton.jit
@@ -251,15 +244,15 @@ def backward(
     products; Σ slope·δ² (one or per feature); Σ weight·g (columns).
     """
     if V.score >= ADDITIVE:
-        # Three programs are launched for hidden units; ``wide``, on the device, says which of them runs.
+        # Three programs are launched for hidden units; ``wide``, on the device, selects the one that runs.
         if tl.load(wide) != V.score - ADDITIVE:
             return
     block, split, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     rows = block * V.BF + tl.arange(0, V.BF)
-    operands, visibility = member_tiles(operands, visibility, strides, batch, V)
-    fixed = member_columns(fixed, fixed_strides, batch, V)
+    operands, visibility = member_tiles(operands, visibility, strides, batch)
+    fixed = member_columns(fixed, fixed_strides, batch)
     stop = stream_end(operands, visibility, rows, V)
-    sums = member_sums(sums, split_strides, batch_strides, split, batch, V)
+    sums = member_sums(sums, split_strides, batch_strides, split, batch)
     sides, squares, values, products = backward_tiles(operands, visibility, fixed, sums, rows, split, splits, stop, V)
     D: tl.constexpr = V.features
     P: tl.constexpr = V.columns

@@ -30,7 +30,7 @@ def delta_moments(
     """moments (splits, batch, products, length): Σ weight·φ relative to each query's peak."""
     block, split, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     rows = block * V.BF + tl.arange(0, V.BF)
-    operands, visibility = member_tiles(operands, visibility, strides, batch, V)
+    operands, visibility = member_tiles(operands, visibility, strides, batch)
     delta += batch * delta_batch
     out = moments + split.to(tl.int64) * moments_split + batch * moments_batch + rows
     features, coefs = load_fixed(operands, rows, V)

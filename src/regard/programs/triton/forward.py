@@ -97,12 +97,12 @@ def forward_tiles(operands, visibility, rows, split, splits, stop, BOUNDED: tl.c
 def forward(operands, visibility, strides, state, state_split, state_batch, splits, least, wide, V: tl.constexpr):
     """state (splits, batch, 2 + columns, length): peak, mass and columns of every query over each split of the keys."""
     if V.score >= ADDITIVE:
-        # Three programs are launched for hidden units; ``wide``, on the device, says which of them runs.
+        # Three programs are launched for hidden units; ``wide``, on the device, selects the one that runs.
         if tl.load(wide) != V.score - ADDITIVE:
             return
     block, split, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     rows = block * V.BF + tl.arange(0, V.BF)
-    operands, visibility = member_tiles(operands, visibility, strides, batch, V)
+    operands, visibility = member_tiles(operands, visibility, strides, batch)
     stop = stream_end(operands, visibility, rows, V)
     peak, mass, total, products = forward_tiles(operands, visibility, rows, split, splits, stop, V.bounded, V)
     if V.bounded:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from regard.programs.triton.arguments import LayerMask, Matrix
 from regard.programs.triton.layer_forward import (
     LN2,
     MAX_PRODUCT_NORM,
@@ -24,6 +23,7 @@ from regard.programs.triton.layer_forward import (
     two_units,
     visible_pairs,
 )
+from regard.programs.triton.program_arguments import LayerMask, Matrix
 from regard.programs.triton.triton_math import ADDITIVE, DOT, ex2
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from regard.programs.triton.arguments import LayerMask, Matrix
+from regard.programs.triton.program_arguments import LayerMask, Matrix
 from regard.programs.triton.triton_math import ADDITIVE, DOT, ex2, reciprocal
 
 # ½‖x‖² in powers of two up to which products round scores by less than 5e-6.

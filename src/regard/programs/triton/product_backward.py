@@ -38,7 +38,7 @@ def product_backward(
     BD: tl.constexpr = V.product_features
     block, split, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     rows = block * BF + tl.arange(0, BF)
-    operands, visibility = member_rows(operands, visibility, strides, shift_batch, batch, V)
+    operands, visibility = member_rows(operands, visibility, strides, shift_batch, batch)
     features += batch * features_batch
     fixed_columns = columns[0] + batch * columns_batch[0]
     stream_columns = columns[1] + batch * columns_batch[1]

@@ -19,7 +19,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from regard.programs.triton.arguments import ProductOperands
+from regard.programs.triton.program_arguments import ProductOperands
 from regard.programs.triton.tile_scores import hide, label_range, member_visibility, stream_end
 from regard.programs.triton.triton_math import INTERPRETED, added, ex2, scaled, zeros
 
@@ -158,7 +158,7 @@ def product_forward(
     """
     block, split, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     rows = block * V.BF + tl.arange(0, V.BF)
-    operands, visibility = member_rows(operands, visibility, strides, shift_batch, batch, V)
+    operands, visibility = member_rows(operands, visibility, strides, shift_batch, batch)
     columns += batch * columns_batch
     fixed = load_product_rows(operands.fixed, rows, operands.row_length, V)
     stop = stream_end(operands, visibility, rows, V)
@@ -184,22 +184,13 @@ def product_forward(
 
 
 @triton.jit
-def member_rows(operands, visibility, strides, shift_batch, batch, V: tl.constexpr):
+def member_rows(operands, visibility, strides, shift_batch, batch):
     """Operands and visibility with every pointer moved to one member of the batch."""
-    fixed_shift = operands.fixed_shift
-    if V.fixed_shift:
-        fixed_shift += batch * strides.fixed_shift
-    visibility = member_visibility(visibility, strides, batch, V)
+    fixed_shift = operands.fixed_shift + batch * strides.fixed_shift
+    visibility = member_visibility(visibility, strides, batch)
     operands = ProductOperands(
-        operands.fixed + batch * strides.fixed,
-        operands.stream + batch * strides.stream,
-        operands.coef,
-        fixed_shift,
-        operands.length,
-        operands.stream_shift + batch * shift_batch,
-        operands.fixed_count,
-        operands.stream_count,
-        operands.stream_length,
-        operands.row_length,
-    )
+        operands.fixed + batch * strides.fixed, operands.stream + batch * strides.stream, operands.coef, fixed_shift,
+        operands.length, operands.stream_shift + batch * shift_batch, operands.fixed_count, operands.stream_count,
+        operands.stream_length, operands.row_length,
+    )  # fmt: skip
     return operands, visibility

@@ -1,7 +1,7 @@
 """Scores of one tile of pairs by differences of features, and which pairs of it may attend.
 
-A tile is (stream, fixed): the fixed side lies along the threads and keeps its sums in registers; the streamed side lies
-within a thread, so that sums over the stream cross no threads. Scores are in powers of two.
+A tile is (stream, fixed): the fixed side is distributed over the threads and keeps its sums in registers; the streamed
+side is within a thread, so that sums over the stream cross no threads. Scores are in powers of two.
 
 The fixed side is stored feature by feature, (features, length). The stream is stored tile by tile, (tiles, rows, BS),
 with everything that a tile needs in its rows: features, then what is added to its scores, then columns. A tile is then
@@ -18,7 +18,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from regard.programs.triton.arguments import TileOperands, VisibilityPointers
+from regard.programs.triton.program_arguments import TileOperands, VisibilityPointers
 from regard.programs.triton.triton_math import (
     ADDITIVE,
     ADDITIVE_PAIRS,
@@ -34,45 +34,28 @@ from regard.programs.triton.triton_math import (
 
 
 @triton.jit
-def member_tiles(operands, visibility, strides, batch, V: tl.constexpr):
+def member_tiles(operands, visibility, strides, batch):
     """Operands and visibility with every pointer moved to one member of the batch."""
-    fixed_shift = operands.fixed_shift
-    if V.fixed_shift:
-        fixed_shift += batch * strides.fixed_shift
-    visibility = member_visibility(visibility, strides, batch, V)
+    fixed_shift = operands.fixed_shift + batch * strides.fixed_shift
+    visibility = member_visibility(visibility, strides, batch)
     operands = TileOperands(
-        operands.fixed + batch * strides.fixed,
-        operands.stream + batch * strides.stream,
-        operands.coef,
-        fixed_shift,
-        operands.length,
-        operands.tile_rows,
-        operands.fixed_count,
-        operands.stream_count,
-    )
+        operands.fixed + batch * strides.fixed, operands.stream + batch * strides.stream, operands.coef, fixed_shift,
+        operands.length, operands.tile_rows, operands.fixed_count, operands.stream_count,
+    )  # fmt: skip
     return operands, visibility
 
 
 @triton.jit
-def member_visibility(visibility, strides, batch, V: tl.constexpr):
-    """Visibility with every pointer moved to one member of the batch."""
-    bias, mask, lens = visibility.bias, visibility.mask, visibility.lens
-    stream_labels, fixed_labels = visibility.stream_labels, visibility.fixed_labels
-    lowest, highest = visibility.lowest_labels, visibility.highest_labels
-    if V.bias:
-        bias += batch * strides.bias
-    if V.mask:
-        mask += batch * strides.mask
-    if V.lens:
-        lens += batch * strides.lens
-    if V.exclude:
-        stream_labels += batch * strides.stream_labels
-        fixed_labels += batch * strides.fixed_labels
-        lowest += batch * strides.tile_labels
-        highest += batch * strides.tile_labels
+def member_visibility(visibility, strides, batch):
+    """Visibility with every pointer moved to one member of the batch; the compiler drops those that are not used."""
     return VisibilityPointers(
-        bias, visibility.bias_stream, visibility.bias_fixed, mask, visibility.mask_stream, visibility.mask_fixed,
-        lens, visibility.lens_stride, stream_labels, fixed_labels, lowest, highest,
+        visibility.bias + batch * strides.bias, visibility.bias_stream, visibility.bias_fixed,
+        visibility.mask + batch * strides.mask, visibility.mask_stream, visibility.mask_fixed,
+        visibility.lens + batch * strides.lens, visibility.lens_stride,
+        visibility.stream_labels + batch * strides.stream_labels,
+        visibility.fixed_labels + batch * strides.fixed_labels,
+        visibility.lowest_labels + batch * strides.tile_labels,
+        visibility.highest_labels + batch * strides.tile_labels,
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ the other side, which is *streamed* tile by tile. Forward, queries are fixed and
 and values have it the other way round (``mirror``).
 
 Strides are in elements. A member of a batch that all others share has a batch stride of 0. Where an optional tensor is
-absent, its pointer is that of any other tensor and the ``Variant`` says so.
+absent, its pointer is that of any other tensor and the variant has False for it.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class Strides(NamedTuple):
 
 
 class Matrix(NamedTuple):
-    """A matrix of one member of the batch, where it lies in memory."""
+    """A matrix of one member of the batch, in the layout that it has."""
 
     base: Any
     count: Any  # rows
