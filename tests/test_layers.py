@@ -170,7 +170,7 @@ def test_imports_point_down() -> None:
         ("plot.heatmaps", "from regard import pool"),
         ("pooling.planner", "from regard.data import notes"),
         ("tour.guide", "from ..cli import app"),
-        ("nn.pooling", "from regard.bandwidth import loo_objective"),
+        ("nn.attention_pooling", "from regard.bandwidth import loo_objective"),
         ("nn.scores", "from regard import NadarayaWatsonRegressor"),
     ],
 )

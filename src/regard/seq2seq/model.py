@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -31,21 +32,20 @@ class ProjectedKeys(nn.Module):
         return self.score.between(queries, prepared)
 
 
-def _of_equal_size(score: Callable[[int], DecoderScore]) -> Callable[[int, int], DecoderScore]:
-    def made(query_size: int, key_size: int) -> DecoderScore:
-        alone = score(query_size)
-        return alone if query_size == key_size else ProjectedKeys(alone, query_size, key_size)
-
-    return made
+def _for_sizes(score: DecoderScore, query_size: int, key_size: int) -> DecoderScore:
+    """A score for queries and keys of the same size, with projected keys if the sizes differ."""
+    return score if query_size == key_size else ProjectedKeys(score, query_size, key_size)
 
 
 # Scores between states of the decoder and of the encoder, by name.
 SCORES: dict[str, Callable[[int, int], DecoderScore]] = {
     "additive": lambda query_size, key_size: AdditiveScore(query_size, key_size, query_size),
-    "dot": _of_equal_size(lambda _: DotProductScore()),
+    "dot": lambda query_size, key_size: _for_sizes(DotProductScore(), query_size, key_size),
     "bilinear": BilinearScore,
     # Expanded, −½‖w∘(q − k)‖² contains w² q·k: it starts like the dot product, at q·k/√d.
-    "gaussian": _of_equal_size(lambda size: GaussianScore(size**-0.25, device="cpu")),
+    "gaussian": lambda query_size, key_size: _for_sizes(
+        GaussianScore(query_size**-0.25, device="cpu"), query_size, key_size
+    ),
 }
 
 
@@ -116,30 +116,13 @@ class Seq2Seq(nn.Module):
         super().__init__()
         at_least_one(source_size=source_size, target_size=target_size)
         a = self.architecture = architecture
-        self.encoder = Encoder(
-            source_size,
-            a.embed_size,
-            a.hidden_size,
-            layers=a.layers,
-            cell=a.cell,
-            bidirectional=a.bidirectional,
-            dropout=a.dropout,
-        )
+        sizes = a.embed_size, a.hidden_size
+        both: Any = {"layers": a.layers, "cell": a.cell, "dropout": a.dropout}
+        self.encoder = Encoder(source_size, *sizes, bidirectional=a.bidirectional, **both)
         memory_size = self.encoder.memory_size
-        self.decoder = AttentionDecoder(
-            target_size,
-            a.embed_size,
-            a.hidden_size,
-            memory_size,
-            None if a.attention == "none" else SCORES[a.score](a.hidden_size, memory_size),
-            layers=a.layers,
-            cell=a.cell,
-            order=a.order,
-            attention=a.attention,
-            coverage=a.coverage,
-            dropout=a.dropout,
-            tied=a.tied,
-        )
+        score = None if a.attention == "none" else SCORES[a.score](a.hidden_size, memory_size)
+        own: Any = {"order": a.order, "attention": a.attention, "coverage": a.coverage, "tied": a.tied}
+        self.decoder = AttentionDecoder(target_size, *sizes, memory_size, score, **both, **own)
 
     def forward(
         self, source: Tensor, lengths: Tensor, tokens: Tensor, own: Tensor | None = None
