@@ -117,12 +117,12 @@ class Seq2Seq(nn.Module):
         at_least_one(source_size=source_size, target_size=target_size)
         a = self.architecture = architecture
         sizes = a.embed_size, a.hidden_size
-        both: Any = {"layers": a.layers, "cell": a.cell, "dropout": a.dropout}
-        self.encoder = Encoder(source_size, *sizes, bidirectional=a.bidirectional, **both)
+        options: Any = {"layers": a.layers, "cell": a.cell, "dropout": a.dropout}
+        self.encoder = Encoder(source_size, *sizes, bidirectional=a.bidirectional, **options)
         memory_size = self.encoder.memory_size
         score = None if a.attention == "none" else SCORES[a.score](a.hidden_size, memory_size)
-        own: Any = {"order": a.order, "attention": a.attention, "coverage": a.coverage, "tied": a.tied}
-        self.decoder = AttentionDecoder(target_size, *sizes, memory_size, score, **both, **own)
+        options.update(order=a.order, attention=a.attention, coverage=a.coverage, tied=a.tied)
+        self.decoder = AttentionDecoder(target_size, *sizes, memory_size, score, **options)
 
     def forward(
         self, source: Tensor, lengths: Tensor, tokens: Tensor, own: Tensor | None = None
