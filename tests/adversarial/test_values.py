@@ -41,7 +41,7 @@ def close(name, got, expected, rtol=1e-12):
 @pytest.mark.parametrize("table", [ALL, GIVEN], ids=["learned", "given"])
 def test_3_one_row_is_the_answer_everywhere(name, table):
     if name in LEARNERS:
-        needed = "(rows to leave out and others to look at,|at least 2 rows, in different groups;)"
+        needed = "(rows to leave out and others to predict them from,|at least 2 rows, in different groups;)"
         with pytest.raises(ValueError, match=f"needs {needed} got 1 row"):
             fit(name, X[:1])
     else:
@@ -50,7 +50,7 @@ def test_3_one_row_is_the_answer_everywhere(name, table):
 
 
 def test_3_a_width_is_not_learned_from_one_row():
-    with pytest.raises(ValueError, match="needs rows to leave out and others to look at, got 1 row"):
+    with pytest.raises(ValueError, match="needs rows to leave out and others to predict them from, got 1 row"):
         regard.bandwidth.loo_objective(X[:1], Y[:1], regard.scores.Gaussian())
 
 

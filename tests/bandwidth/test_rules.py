@@ -102,8 +102,8 @@ def test_any_size_of_data(rule, size):
 @pytest.mark.parametrize(
     ("given", "match"),
     [
-        ({"X": np.empty((0, 1))}, "X must hold at least one row"),
-        ({"X": [[np.nan]]}, "X must hold"),
+        ({"X": np.empty((0, 1))}, "X must have at least one row"),
+        ({"X": [[np.nan]]}, "X must have"),
         ({"X": [[1e308]]}, "X holds numbers beyond"),
         ({"X": [["a"]]}, "X must hold real numbers"),
         ({"X": [[1.0]], "kernel": "nobody"}, "kernel must be one of 'gaussian'"),

@@ -176,7 +176,7 @@ REFUSED_FITS = [
     (["houses.csv", "--target", "price", "--kernel", "square", "--bandwidth", "1"], "kernel must be one of 'gaussian'"),
     (["houses.csv", "--target", "price", "--kernel", "boxcar"], "needs --bandwidth too, such as --bandwidth loo"),
     (["kinds.csv", "--target", "kind", "--bandwidth", "aicc"], "'aicc' is for regression only; use bandwidth='loo'"),
-    (["one.csv", "--target", "y"], "needs rows to leave out and others to look at, got 1 row"),
+    (["one.csv", "--target", "y"], "needs rows to leave out and others to predict them from, got 1 row"),
     (["houses.csv", "--target", "price", "--bandwidth", "0"], "bandwidth must be"),
     (["houses.csv", "--target", "price", "--bandwidth", "nan"], "bandwidth must be"),
     (["houses.csv", "--target", "price", "--bandwidth=-3"], "bandwidth must be above 0, or inf"),

@@ -260,7 +260,7 @@ def test_other_errors():
         batches_of([0.0], [1.0], rows=0)
     with pytest.raises(ValueError, match=r"must have one length, got \[1, 2\]"):
         batches_of([0.0], [1.0, 2.0])
-    with pytest.raises(TypeError, match="query is a tensor"):
+    with pytest.raises(TypeError, match="query must be an array, got a tensor"):
         pool_batches(SimpleNamespace(requires_grad=True), [([0.0], [1.0])], Gaussian())
 
 

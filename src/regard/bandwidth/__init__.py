@@ -1,8 +1,8 @@
-"""Bandwidths: how far attention reaches, in the units of the features.
+"""Bandwidths in the units of the features, given, by a rule or learned.
 
-``resolve`` is the one place where an estimator's ``bandwidth`` parameter and its data become numbers, and ``learned``
-where a criterion does; ``rules`` holds the rules of thumb that need no search, ``objective`` the criteria and
-``search`` the search. h is the statistician's view, w = 1/h the score's.
+``resolve`` turns an estimator's ``bandwidth`` parameter and its data into numbers, ``learned`` minimises a criterion;
+``rules`` has the rules of thumb, which need no search, ``objective`` the criteria and ``search`` the search. h is the
+bandwidth of statistics, w = 1/h the parameter of the score.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ OPTIMIZERS = ("lbfgs", "sgd")
 
 
 class Width(NamedTuple):
-    """Both views of one choice: numbers when a number was given, otherwise one entry per feature."""
+    """h and w = 1/h of one choice: numbers if a number was given, otherwise one entry per feature."""
 
-    bandwidth: Any  # h > 0, inf where a feature is ignored; None where w is a matrix
-    w: Any  # 1/h, 0 where a feature is ignored
+    bandwidth: Any  # h > 0, inf for an ignored feature; None if w is a matrix
+    w: Any  # 1/h, 0 for an ignored feature
     ridge: float = 0.0
     search: Search | None = None
 
     @classmethod
     def of(cls, w: Array, ridge: float = 0.0, search: Search | None = None) -> Width:
-        """Both views of a w: (), (d,) or a matrix."""
+        """The width of a w: (), (d,) or a matrix."""
         if w.ndim == 2:
             return cls(None, w, ridge, search)
         with np.errstate(divide="ignore", over="ignore"):
@@ -70,10 +70,10 @@ def learned(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Width:
-    """The width that an objective likes best, in the units of X.
+    """The width with the smallest criterion, in the units of X.
 
-    ``optimizer`` "sgd" is the notes' recipe from ``start``, "lbfgs" the search; ``ridge`` None is learned too; ``seed``
-    chooses the rows looked at where rows are many.
+    ``optimizer`` "sgd" is the notes' recipe from ``start``, "lbfgs" the search; a ``ridge`` of None is learned too;
+    ``seed`` chooses the subsamples if rows are many.
     """
     if optimizer == "sgd":
         assert start is not None
@@ -98,7 +98,7 @@ def resolve(
     bandwidth : number, (d,) numbers, the name of a rule in ``RULES``, or "plugin", which needs y
         Numbers are in the units of X and nothing is rescaled. They are above 0; inf ignores a feature.
     X : (n, d), kernel : a name of ``regard.scores.KERNELS``, sample_weight : (n,)
-        What the rules look at; plain numbers do not look at them.
+        What the rules use; not used if ``bandwidth`` is a number.
 
     Returns
     -------
@@ -133,7 +133,7 @@ def resolve(
     with np.errstate(over="ignore"):
         w = 1.0 / h
     if np.isinf(w).any():
-        raise ValueError(f"bandwidth is too small: 1/bandwidth must be a finite number, got {bandwidth!r}")
+        raise ValueError(f"bandwidth is too small: 1/bandwidth must be finite, got {bandwidth!r}")
     if given.ndim == 0:
         return Width(float(h), float(w))
     features = np.shape(X)[1]

@@ -27,11 +27,11 @@ def loo_objective(
     Parameters
     ----------
     X : (n, d), y : (n,) or (n, P), score : a radial score of ``regard.scores``
-    sample_weight : (n,): integers are repetitions, of which one leaves; floats importances, and the row leaves whole
-    groups : (n,) integers; rows of one group do not see each other
+    sample_weight : (n,): integers are repetitions, of which one is left out; floats are importances of whole rows
+    groups : (n,) integers; rows of one group may not attend to each other
 
-    *Empty rows*: answered by the nearest other row. *Cost*: O(n²·d) time, O(n) memory and a tile. Beyond 20,000 rows, a
-    row may lose 1e-9 of its attention, and the time is that of ``pool``.
+    *Empty rows*: predicted by the nearest other row. *Cost*: O(n²·d) time, O(n) memory and a tile. Beyond 20,000 rows a
+    row may lose 1e-9 of its attention mass, and the time is that of ``pool``.
 
     >>> from regard.scores import Gaussian
     >>> round(loo_objective([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0], Gaussian(0.0)), 12)

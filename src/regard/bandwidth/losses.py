@@ -1,4 +1,4 @@
-"""Losses: how wrong left-out answers are, and in which direction they should move."""
+"""Losses of leave-one-out predictions, and their gradients."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from scipy.optimize import nnls
 
 from regard.core.arrays import Array
 
-# How much mixing weights are held to equal shares, in units of the equal mix's squared error: where rows are few, the
-# best by leave-one-out is often the luckiest. Beyond so many rows the hold fades.
-EVEN_MIX_PENALTY, ROWS_OF_FULL_PENALTY = 0.1, 1000.0
-# Where an absolute error is rounded off, as a share of the median distance of y from its median.
+# Penalty on unequal mixing weights, in units of the squared error of the equal mix: with few rows the best head by
+# leave-one-out is often so by chance.
+EVEN_MIX_PENALTY = 0.1
+# Number of rows beyond which the penalty decreases, in inverse proportion.
+ROWS_OF_FULL_PENALTY = 1000.0
+# Size of the errors at which the absolute error becomes quadratic, relative to the median absolute deviation of y.
 ABSOLUTE_ERROR_CORNER = 0.1
-# Error of a mean, as a share of the largest distance from it, from which on it is put right.
+# Rounding error of a mean, relative to the largest distance from it, from which on the mean is corrected.
 MEAN_CORRECTION = 1e-9
-# Steps of mixing probabilities.
+# Iterations for the mixing weights of probabilities.
 MIX_ITERATIONS = 100
 
 
@@ -46,8 +48,8 @@ class SquaredError:
     def of(cls, y: Array, counts: Array) -> SquaredError:
         y = y[:, None] if y.ndim == 1 else y
         share = counts / counts.sum()
-        # A mean is rounded. Equal numbers are known by being equal; far from 0, the mean of the deviations is what the
-        # mean is off by.
+        # A mean has a rounding error: whether y varies is decided by comparing its entries, and far from 0 the mean of
+        # the deviations is the error of the mean.
         varies = y.min(axis=0) < y.max(axis=0)
         centre = share @ y
         deviation = y - centre
@@ -72,7 +74,7 @@ class SquaredError:
 
     @property
     def unit(self) -> float:
-        """What turns the loss into the units of y²: one output is a plain mean squared error, several have none."""
+        """Factor that gives the loss of one output in the units of y²; 1 for several outputs."""
         with np.errstate(over="ignore", under="ignore"):
             return float(self.scale[0] ** 2) if len(self.scale) == 1 else 1.0
 
@@ -85,7 +87,7 @@ class SquaredError:
     def mix(self, answers: Array, counts: Array) -> Array:
         """Weights (H,) on the simplex for answers (H, n, P) with the least squared error of their mix.
 
-        They are held a little to equal shares: the answers of like heads are too alike to tell who is best.
+        A small penalty favours equal weights: similar heads predict too similarly to tell which one is best.
         """
         count = len(answers)
         even = EVEN_MIX_PENALTY * min(1.0, ROWS_OF_FULL_PENALTY / float(counts.sum()))
@@ -101,9 +103,9 @@ class SquaredError:
 
 @dataclass(frozen=True, eq=False)
 class AbsoluteError(SquaredError):
-    """Mean absolute error, rounded off at the bottom: √(e² + c²) − c, so that a wild y counts once and not squared.
+    """Mean absolute error, smooth at 0: √(e² + c²) − c, so that an outlier counts linearly and not squared.
 
-    c is a tenth of the median distance of y from its median. Answers are in the units of ``SquaredError``.
+    c is a tenth of the median absolute deviation of y. Answers are in the units of ``SquaredError``.
     """
 
     corner: Array | None = None  # (P,)
@@ -122,18 +124,18 @@ class AbsoluteError(SquaredError):
 
     @property
     def unit(self) -> float:
-        """What turns the loss into the units of y; several outputs have none."""
+        """Factor that gives the loss of one output in the units of y; 1 for several outputs."""
         return float(self.scale[0]) if len(self.scale) == 1 else 1.0
 
 
 def corner_of(columns: Array) -> Array:
-    """Where absolute errors of columns (n, P) are rounded off, (P,)."""
+    """The c of ``AbsoluteError`` for columns (n, P), (P,)."""
     spread = np.median(np.abs(columns - np.median(columns, axis=0)), axis=0)
     return np.asarray(ABSOLUTE_ERROR_CORNER * np.where(spread > 0.0, spread, 1.0))
 
 
 def as_probabilities(shares: Array) -> Array:
-    """Shares of attention (n, C), rounded, as probabilities: none below 0 or above 1, rows sum to 1; NaN stays.
+    """Shares of attention (n, C) as probabilities without rounding errors: in [0, 1], rows sum to 1; NaN stays.
 
     >>> as_probabilities(np.array([[1.0000000000000002, -1e-17]])).tolist()
     [[1.0, 0.0]]
@@ -144,7 +146,7 @@ def as_probabilities(shares: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class LogLoss:
-    """Mean −log of the probability given to the right class, after a pinch of the class frequencies.
+    """Mean −log of the predicted probability of the true class, smoothed by the class frequencies.
 
     p̃ = (n·p + frequency)/(n + 1): a class whose only member is left out is improbable, not impossible.
     """
@@ -180,7 +182,8 @@ class LogLoss:
     def mix(self, answers: Array, counts: Array) -> Array:
         """Weights (H,) on the simplex for probabilities (H, n, C) with the least log-loss of their mix.
 
-        Each step gives a head the share of the credit that it has in the right classes; no step makes the loss larger.
+        Expectation–maximisation: each iteration sets a weight to the mean responsibility of its head for the true
+        classes, and never increases the loss.
         """
         share = counts / counts.sum()
         right = ((self.size * answers + self.frequency) * self.columns).sum(axis=2) / (self.size + 1.0)  # (H, n)

@@ -1,17 +1,17 @@
-"""The objective: how well every row is answered by the others, as a function of w, with its gradient.
+"""The objective: the leave-one-out error, or another criterion, as a function of w, with its gradient.
 
     loo(w) = mean_i loss(y_i, f_{−i}(x_i))
 
-The row itself is left out by identity, before the peak is taken; other rows at the same place stay. Two more criteria
-look at the fit f with the row in it and charge for its degrees of freedom, tr H = Σ_i ∂f_i/∂y_i:
+The row itself is left out by identity, before the peak is taken; other rows with the same x stay. Two more criteria
+use the fit f with the row in it and penalise its degrees of freedom, tr H = Σ_i ∂f_i/∂y_i:
 
     gcv(w)  = mean (y − f)² / (1 − tr H/n)²,  infinite from tr H = n/2 on
     aicc(w) = log mean (y − f)² + (1 + tr H/n)/(1 − (tr H + 2)/n)
 
-Weights of integer dtype are repetitions: one of a row's k copies leaves, k − 1 stay, and n = Σk. Weights of floating
-dtype are importances: the row leaves whole. With groups, a whole group leaves.
+Weights of integer dtype are repetitions: one of a row's k copies is left out, k − 1 stay, and n = Σk. Weights of
+floating dtype are importances: the whole row is left out. With groups, the whole group is left out.
 
-An ``Objective`` holds its rows in memory. Where they lie in blocks on a cluster, each block is an ``Objective`` there;
+An ``Objective`` has its rows in memory. If they lie in blocks on a cluster, each block is an ``Objective`` there;
 a subclass (``regard.cluster.cluster_objective``) says how blocks are mapped and how what they give is merged.
 """
 
@@ -43,15 +43,17 @@ from regard.pooling.planner import engine_of_limits
 from regard.pooling.runner import prepare
 
 CRITERIA = ("loo", "gcv", "aicc")
-# Condition of a matrix w, and size of a projected row, up to which single precision can be trusted.
-MAX_CONDITION, MAX_PROJECTION = 1e4, 1e6
+# Condition number of a matrix w up to which single precision is enough.
+MAX_CONDITION = 1e4
+# Largest coordinate of a projected row for which it is enough.
+MAX_PROJECTION = 1e6
 
 
 class Evaluation(NamedTuple):
     """The criterion at one w and λ."""
 
     value: float  # with y scaled to unit variance, see ``Objective.in_units_of_y``
-    w: Array | None  # its gradient, shaped as w; None where not asked for
+    w: Array | None  # its gradient, in the shape of w; None if not asked for
     log_ridge: float  # its derivative by log λ
     answer: Array  # (Q, P)  left-out answers in the units of y, for the rows evaluated; of dask where the rows are
     empty: int  # rows with empty in reach, answered by the nearest other row
@@ -66,15 +68,15 @@ class Objective:
     weight: Array | None  # (n,)
     counts: Array  # (n,)  how much each row counts in the mean
     repeated: Array | None  # (n,)  copies of a row beyond the first, where weights are repetitions
-    labels: Array  # (n,)  equal labels do not see each other
-    rows: Array  # (Q,)  rows whose answers are looked at
+    labels: Array  # (n,)  rows with equal labels may not attend to each other
+    rows: Array  # (Q,)  rows at which the criterion is evaluated
     kernel: str
     degree: int
     criterion: str
     engine: str
-    tol: float = 0.0  # share of its attention that a row may lose
-    rough: bool = False  # lines in single precision: enough to search by
-    coding: Coding | None = None  # of a mixed table: then w is one number to a part
+    tol: float = 0.0  # share of its attention mass that a row may lose
+    rough: bool = False  # lines in single precision: enough for a search
+    coding: Coding | None = None  # of a mixed table: then w has one entry per part
     sloped: Array | None = None  # (d,) boolean: features that lines have slopes in; None: all
 
     in_memory: ClassVar[bool] = True
@@ -114,8 +116,8 @@ class Objective:
         if groups is not None:
             labels = np.unique(checked_groups(groups, len(key)), return_inverse=True)[1]
         if weight is not None:
-            kept = weight > 0
-            key, target, labels, weight = key[kept], target[kept], labels[kept], weight[kept]
+            used = weight > 0
+            key, target, labels, weight = key[used], target[used], labels[used], weight[used]
         counts = np.ones(len(key)) if weight is None else counts_of(weight)
         repeated = None if groups is not None or weight is None or not counts_repetitions(weight) else counts - 1.0
         rows = np.arange(len(key))
@@ -130,7 +132,7 @@ class Objective:
         return cls(*facts, coding=coding, sloped=sloped)
 
     def evaluated_at(self, rows: Array) -> Objective:
-        """The same objective as a mean over some of the rows only; all rows stay keys."""
+        """The same objective as a mean over some of the rows; all rows stay keys."""
         return replace(self, rows=self.rows[rows])
 
     def among(self, rows: Array) -> Objective:
@@ -149,7 +151,7 @@ class Objective:
     def search_each(
         self, search: Callable[..., Any], subsamples: Sequence[tuple[Array, Array | None]], progress: Any = None
     ) -> list[Any]:
-        """``search(objective, evaluated, progress=…)`` of every subsample of rows, as if there were no others."""
+        """``search(objective, evaluated, progress=…)`` for every subsample of rows, as if there were no others."""
         return [search(self.among(rows), evaluated, progress=progress) for rows, evaluated in subsamples]
 
     def answered(self, w: ArrayLike, ridge: float, rows: Array) -> tuple[Evaluation, Array]:
@@ -160,25 +162,25 @@ class Objective:
         return found, answer
 
     def in_units_of_y(self, value: float) -> float:
-        """A value of this objective as the criterion is defined: y was scaled to unit variance before."""
+        """A value of this objective, for which y has unit variance, as the criterion of the given y."""
         with np.errstate(divide="ignore"):
             return value + float(np.log(self.loss.unit)) if self.criterion == "aicc" else value * self.loss.unit
 
     def score(self, answer: Array) -> float:
-        """How good left-out answers (n, P) in the units of y are, higher is better: R², or minus the log-loss.
+        """The score of leave-one-out predictions (n, P) in the units of y: R², or minus the log-loss.
 
-        Rows without an answer (NaN) do not count.
+        Rows whose prediction is NaN do not count.
         """
-        told = ~np.isnan(answer).any(axis=1)
-        rows = self.rows[told]
-        found = self.loss.from_units_of_y(answer[told])
+        known = ~np.isnan(answer).any(axis=1)
+        rows = self.rows[known]
+        found = self.loss.from_units_of_y(answer[known])
         if isinstance(self.loss, LogLoss):
             return -self.loss(found, rows, self.counts[rows]).value
         return 1.0 - SquaredError.__call__(self.loss, found, rows, self.counts[rows]).value
 
     @property
     def feature_scale(self) -> Array:
-        """Typical size of what each w multiplies: of every feature, or of every part of a mixed table."""
+        """Standard deviation of what each w multiplies: of every feature, or of every part of a mixed table."""
         each = feature_scales(self.key, self.counts)
         return each if self.coding is None else np.sqrt(self.coding.sum_per_part(each**2))
 
@@ -188,7 +190,7 @@ class Objective:
         return float(self.counts.sum())
 
     def seconds(self, w: ArrayLike) -> float:
-        """What the planner expects one look at this objective to cost, without its gradient."""
+        """The planner's estimate of the seconds for one evaluation without its gradient."""
         sketch = self._problem(RADIAL[self.kernel](self._of_features(w))).sketch()
         return estimate(replace(sketch, degree=2 * self.degree), self.engine)
 
@@ -206,21 +208,21 @@ class Objective:
         return w if self.coding is None else self.coding.per_feature(np.asarray(w))
 
     def _at(self, w: ArrayLike, ridge: float, gradient: bool) -> Evaluation:
-        """At a w of the features."""
+        """Evaluate at a w of the features."""
         prepared, scales = self._prepared, np.asarray(w, np.float64)
         if prepared is not None and not prepared.holds(scales):
             prepared = None
         if prepared is not None and not self.degree:
             return self._means(prepared, scales, gradient)
-        # On a GPU there is nothing to save.
+        # On a GPU single precision is not faster here.
         if self.rough and self.engine != "fused" and (space := self._projected(scales)) is not None:
             return self._from_projected(*space, scales, ridge, gradient)
         return self._pooled(w, ridge, gradient, prepared)
 
     def _projected(self, w: Array) -> tuple[Objective, Array, Array] | None:
-        """The objective over projected keys, z = (x − x̄)·W, with W (r, r) and the features it takes; None if it cannot.
+        """The objective over projected keys, z = (x − x̄)·W, with W (r, r) and the features it uses.
 
-        There the same lines are found at W = I.
+        Its lines at W = I are the same. None if W is not square, is ill-conditioned, or projects too far.
         """
         scales = np.broadcast_to(w, self.key.shape[1]) if w.ndim < 2 else np.abs(w).max(axis=1, initial=0.0)
         taken = np.asarray(scales != 0.0)
@@ -235,7 +237,7 @@ class Objective:
     def _from_projected(
         self, there: Objective, W: Array, taken: Array, w: Array, ridge: float, gradient: bool
     ) -> Evaluation:
-        """z(I + E) is x·W(I + E), so a gradient by E at 0 is one by W⁻¹·dW."""
+        """The evaluation in the projected space: z(I + E) = x·W(I + E), so a gradient by E at 0 is one by W⁻¹·dW."""
         found = there._pooled(np.eye(len(W)), ridge, gradient)
         if found.w is None:
             return found
@@ -251,7 +253,7 @@ class Objective:
 
     @cached_property
     def _prepared(self) -> Prepared | None:
-        """What of this objective does not depend on w, laid out once; None: the engines are asked at every w."""
+        """What does not depend on w, computed once; None if the engines compute everything at every w."""
         if self.kernel != "gaussian" or self.tol:
             return None
         if not self.degree and (self.criterion != "loo" or isinstance(self.loss, AbsoluteError)):
@@ -264,7 +266,7 @@ class Objective:
         return replace(self._problem(Gaussian(1.0)), degree=2 * self.degree)
 
     def _means(self, prepared: Prepared, w: Array, gradient: bool) -> Evaluation:
-        """Means about each row's own value; rows with hardly any mass are evaluated again by the engines."""
+        """Means relative to each row's own value; rows with too little mass are evaluated again by the engines."""
         partial, poor = prepared.moments(w, slopes=gradient)
         assert poor is not None
         mass = np.where(poor, 1.0, partial.mass)
@@ -287,7 +289,7 @@ class Objective:
         return Evaluation(value, slope, 0.0, answer, empty)
 
     def _pooled(self, w: ArrayLike, ridge: float, gradient: bool, prepared: Prepared | None = None) -> Evaluation:
-        """By the two verbs of the engines, or of what is prepared in place of one."""
+        """The evaluation by moments and pullback of an engine, or of a prepared problem."""
         score = RADIAL[self.kernel](w)
         local = self._fit(score, ridge, prepared)
         answer = local.fit.output
@@ -307,7 +309,7 @@ class Objective:
     def _problem(self, score: Radial) -> Problem:
         exclude = (self.labels[self.rows], self.labels) if self.criterion == "loo" else None
         query = self.key[self.rows]
-        # Who names an engine that is never exact gets what ``pool`` would give.
+        # The spectral engine is never exact: if it is named, its default tolerance is that of ``pool``.
         tol = self.tol if self.tol or self.engine != "spectral" else None
         options: dict[str, Any] = {"sample_weight": self.weight, "exclude": exclude, "tol": tol}
         problem = build(query, self.key, self.loss.columns.astype(self.key.dtype), score, **options)
@@ -318,13 +320,13 @@ class Objective:
         if self.repeated is not None and self.criterion == "loo" and self.repeated[self.rows].any():
             own = self.own(self._staying)
         if prepared is not None:
-            # What is prepared was checked when it was laid out.
+            # A prepared problem is validated already.
             return fit_local(replace(self._base_problem, score=score), self.degree, ridge, prepared, own, self.sloped)
         engine = self.engine if score.w.any() else engine_of_limits(self.engine)
         return fit_local(self._problem(score), self.degree, ridge, engine, own, self.sloped)
 
     def own(self, mass: Array) -> Partial:
-        """The state of the copies of every row that stay when one leaves, of this mass (Q,): at distance 0, no δ."""
+        """The state of the copies of every row that stay when one is left out, of this mass (Q,): at δ = 0."""
         columns = self.loss.columns[self.rows]
         moments = np.zeros((len(mass), moment_count(columns.shape[1], self.key.shape[1], 2 * self.degree)))
         moments[:, : columns.shape[1]] = mass[:, None] * columns
@@ -332,7 +334,7 @@ class Objective:
 
     @property
     def _staying(self) -> Array:
-        """Mass (Q,) of the copies of a row that stay when one leaves."""
+        """Mass (Q,) of the copies of a row that stay when one is left out."""
         assert self.weight is not None
         assert self.repeated is not None
         unit = np.exp(-relative_weights(self.weight.astype(np.float64))[2])
@@ -354,15 +356,15 @@ class Objective:
         return pooled.output
 
     def _penalised(self, local: LocalPooling, loss: Loss) -> tuple[float, Array, Array]:
-        """Value, its gradient by the answers, and by left₀/mass·exp(−peak)."""
+        """The criterion, its gradient by the answers, and by left₀/mass·exp(−peak)."""
         n, counts = self.size, self.counts[self.rows]
-        # Of some of the rows: what they count is raised to n.
+        # If only some of the rows are evaluated, their counts are scaled up to n.
         counts = counts * (n / counts.sum())
         mass = np.where(local.partial.mass > 0.0, local.partial.mass, 1.0)
         own = np.ones(len(mass))
         if self.weight is not None:
             relative, _, shift = relative_weights(self.weight.astype(np.float64))
-            # Each copy is a row of its own.
+            # Each repetition is a row of its own.
             own = np.full(len(mass), np.exp(-shift)) if counts_repetitions(self.weight) else relative[self.rows]
         leverage = (
             own * np.exp(-np.where(local.partial.mass > 0.0, local.partial.peak, 0.0)) / mass * local.fit.left[:, 0]
@@ -370,7 +372,7 @@ class Objective:
         freedom = float(counts @ leverage)
         if self.criterion == "gcv":
             room = 1.0 - freedom / n
-            # Rows that only see themselves have no error at all: beyond half, the criterion rewards them.
+            # Rows that attend only to themselves have no error; beyond n/2 the criterion would favour them.
             if room < 0.5:
                 return np.inf, loss.gradient, np.zeros(len(mass))
             return loss.value / room**2, loss.gradient / room**2, 2.0 * loss.value / room**3 * (counts / n) * own
@@ -399,11 +401,11 @@ def _check_classes(labels: Array, classes: int) -> None:
 
 
 def _require_others(labels: Array, repeated: Array | None, criterion: str) -> None:
-    """Every row needs another one to look at."""
+    """Raise ValueError if no row has another row to be predicted from."""
     if criterion != "loo":
         return
     alone = len(labels) == 0 or (labels == labels[0]).all()
     if alone and not (repeated is not None and repeated.any()):
         rows = f"{len(labels)} row" + "s" * (len(labels) != 1)
         what = "one group" if len(labels) > 1 else f"{rows} (n_samples={len(labels)})"
-        raise ValueError(f"learning a bandwidth needs rows to leave out and others to look at, got {what}")
+        raise ValueError(f"learning a bandwidth needs rows to leave out and others to predict them from, got {what}")

@@ -6,7 +6,7 @@ polynomial per feature added up, estimates both:
     h_j = c · 0.776 · (σ² · (b_j − a_j) / Σ_i m_j''(x_ij)²)^(1/5) · n^(1/5 − 1/(d+4))
 
 with [a_j, b_j] the range of feature j and c = canonical(kernel)/canonical(gaussian). At d = 1 it is their rule of
-thumb; with more features each is taken by itself and narrowed no faster than n^(−1/(d+4)).
+thumb; with more features each is treated separately and decreases no faster than n^(−1/(d+4)).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from regard.bandwidth.rules import checked_kernel, counted_rows
 from regard.core.arrays import Array
 from regard.core.scores import KERNELS
 
-# Of the Gaussian kernel, for local lines.
+# Constant of the rule for the Gaussian kernel and local lines.
 CONSTANT = 0.776
 DEGREE = 4
 
@@ -36,8 +36,8 @@ def plugin(X: ArrayLike, y: ArrayLike, *, kernel: str = "gaussian", sample_weigh
     True
     """
     facts = KERNELS[checked_kernel(kernel)]
-    rows, counts, n, kept = counted_rows(X, sample_weight)
-    target = np.asarray(y, np.float64)[kept]
+    rows, counts, n, used = counted_rows(X, sample_weight)
+    target = np.asarray(y, np.float64)[used]
     target = target[:, None] if target.ndim == 1 else target
     low, span = rows.min(axis=0), np.ptp(rows, axis=0)
     varying = np.flatnonzero(span > 0.0)

@@ -1,12 +1,12 @@
-"""Rules of thumb: a bandwidth per feature from the spread of the data alone, without looking at y.
+"""Rules of thumb: a bandwidth per feature from X alone, without y.
 
 With n rows, d features that vary, and σ_j the standard deviation of feature j,
 
     scott      h_j = c · σ_j · n^(−1/(d+4))
     silverman  h_j = c · (4/(d+2))^(1/(d+4)) · min(σ_j, IQR_j/1.349) · n^(−1/(d+4))
 
-where c = canonical(kernel)/canonical(gaussian) makes all kernels smooth alike. A feature that does not vary gets
-h = inf: it is ignored, and does not count in d, so that adding it changes nothing.
+where c = canonical(kernel)/canonical(gaussian) makes all kernels smooth equally. A feature that does not vary has
+h = inf: it is ignored and does not count in d, so adding it changes nothing.
 
 Weights of integer (or boolean) dtype are repetitions: k is k copies, n = Σk. Weights of floating dtype are
 importances: they count in σ and IQR relative to each other, and n is the number of rows with a weight above zero.
@@ -73,7 +73,7 @@ def checked_kernel(kernel: Any) -> str:
 
 
 def checked_groups(groups: Any, rows: int) -> Array:
-    """Names of groups (rows,), or a ValueError."""
+    """Labels of groups (rows,), or a ValueError."""
     names = np.asarray(groups)
     if names.shape != (rows,):
         raise ValueError(f"groups must have one entry per row of X, shape ({rows},), got shape {names.shape}")
@@ -94,33 +94,33 @@ def counts_of(weight: Array) -> Array:
 
 
 def counted_rows(X: ArrayLike, sample_weight: ArrayLike | None) -> tuple[Array, Array, float, Array]:
-    """Rows that count (m, d) in float64, how often each (m,), n = Σ counts, and their numbers (m,) in X."""
+    """Rows with a weight (m, d) in float64, their counts (m,), n, and their indices (m,) in X."""
     rows = matrix("X", X).astype(np.float64)
     if not rows.size or not np.isfinite(rows).all():
-        raise ValueError("X must hold at least one row and one feature, all of it finite")
+        raise ValueError("X must have at least one row and one feature, and be finite")
     checked_range("X", rows)
     weight = checked_weight(sample_weight, len(rows))
     if weight is None:
         return rows, np.ones(len(rows)), float(len(rows)), np.arange(len(rows))
-    kept = np.flatnonzero(weight > 0)
+    used = np.flatnonzero(weight > 0)
     if counts_repetitions(weight):
-        counts = counts_of(weight[kept])
-        return rows[kept], counts, float(counts.sum()), kept
-    return rows[kept], counts_of(weight[kept].astype(np.float64)), float(len(kept)), kept
+        counts = counts_of(weight[used])
+        return rows[used], counts, float(counts.sum()), used
+    return rows[used], counts_of(weight[used].astype(np.float64)), float(len(used)), used
 
 
 def _rule(rows: Array, n: float, kernel: str, spread: Callable[[Array, int], float]) -> Array:
-    """c · spread · n^(−1/(d+4)) per feature; ``spread`` sees the feature mapped to [0, 1] and d."""
+    """c · spread · n^(−1/(d+4)) per feature; ``spread`` takes the feature mapped to [0, 1], and d."""
     facts = KERNELS[checked_kernel(kernel)]
     low, span = rows.min(axis=0), np.ptp(rows, axis=0)
-    # Equal numbers have a mean that may differ from them by rounding: ask the span, not σ.
+    # σ of equal numbers may be a rounding error: the range decides whether a feature varies.
     varying = span > 0.0
     d = int(varying.sum())
     shrink = facts.canonical / KERNELS["gaussian"].canonical * n ** (-1.0 / (d + 4))
     h = np.full(rows.shape[1], np.inf)
     for j in np.flatnonzero(varying):
         h[j] = shrink * span[j] * spread((rows[:, j] - low[j]) / span[j], d)
-    # Features spread over less than the smallest normal number still need a finite 1/h.
+    # 1/h must be finite also if the range is below the smallest normal number.
     return np.asarray(np.maximum(h, np.finfo(np.float64).tiny))
 
 
@@ -132,8 +132,7 @@ def _deviation(z: Array, counts: Array, n: float) -> float:
 def _quartile_range(z: Array, counts: Array, repeated: bool) -> float:
     """Distance between the quartiles, interpolated as ``numpy.quantile`` does on the repeated rows.
 
-    Importances are not copies: each row then sits at the middle of its share, which is the same thing when all
-    shares are equal.
+    With importances each row is at the middle of its share of the total, which is the same if all are equal.
     """
     order = np.argsort(z, kind="stable")
     z, cumulated = z[order], np.cumsum(counts[order])

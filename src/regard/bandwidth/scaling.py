@@ -1,8 +1,8 @@
-"""Scalings of columns: monotone maps between a plain standard score and a normal score of the rank.
+"""Scalings of columns: monotone maps between the standard score and the normal score of the rank.
 
-A standard score keeps distances as they are, so that one long tail decides what is near. A normal score of the rank
-spreads every column alike, so that gaps that mean something are lost. Between them lies z = t·standard + (1 − t)·rank,
-a piecewise-linear map with at most 1,000 knots, straight beyond the data.
+The standard score keeps distances as they are, so a heavy tail decides what is near. The normal score of the rank gives
+every column the same distribution, so meaningful gaps are lost. Between them lies z = t·standard + (1 − t)·rank, a
+piecewise linear map with at most 1,000 knots, extended linearly beyond the data.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from scipy.special import ndtri
 from regard.core.arrays import Array
 
 KNOTS = 1000
-# Spans below this have slopes beyond every number.
-NARROWEST = 1e-300
+# Smallest range of a feature for which the slopes of its map are finite.
+MIN_RANGE = 1e-300
 
 
 class Scaling(NamedTuple):
-    """One map per column: increasing ``knots`` in the units of X and where they go, with t = 1 and with t = 0."""
+    """One map per column: increasing ``knots`` in the units of X, and their images for t = 1 and t = 0."""
 
     knots: tuple[Array, ...]  # d arrays of at most KNOTS numbers
     standard: tuple[Array, ...]
@@ -47,7 +47,7 @@ class Scaling(NamedTuple):
         return out
 
     def slope(self, X: Array, t: Array) -> Array:
-        """dz/dx (n, d) at X; to the right of a knot where one is hit."""
+        """dz/dx (n, d) at X; the right derivative at a knot."""
         out = np.empty(X.shape)
         for j, (x, z) in enumerate(zip(self.knots, self._images(t), strict=True)):
             overall = self._overall(j, z)
@@ -59,7 +59,7 @@ class Scaling(NamedTuple):
         return [share * a + (1.0 - share) * b for share, a, b in zip(t, self.standard, self.ranks, strict=True)]
 
     def _overall(self, j: int, z: Array) -> float:
-        """Slope of a map from end to end, which goes on beyond the data."""
+        """Slope of a map between its first and last knot, used beyond the data."""
         x = self.knots[j]
         return float((z[-1] - z[0]) / (x[-1] - x[0])) if len(x) > 1 else 0.0
 
@@ -72,14 +72,14 @@ def _column(x: Array, counts: Array) -> tuple[Array, Array, Array]:
         return knots, np.zeros(1), np.zeros(1)
     ranks = ndtri(np.cumsum(share) - 0.5 * share)
     span = knots[-1] - knots[0]
-    if span < NARROWEST:
-        raise ValueError(f"a feature of X varies by {span:g}, too little for its scaling to be finite; rescale X")
+    if span < MIN_RANGE:
+        raise ValueError(f"a feature of X has a range of {span:g}, too small for its scaling to be finite; rescale X")
     standard = (knots - knots[0]) / span
     standard, ranks = (_standardised(z, share) for z in (standard, ranks))
     if len(knots) > KNOTS:
         inner = np.searchsorted(np.cumsum(share), np.linspace(0.0, 1.0, KNOTS - 1)[1:-1])
-        kept = np.unique(np.r_[0, inner, len(knots) - 1])
-        knots, standard, ranks = knots[kept], standard[kept], ranks[kept]
+        chosen = np.unique(np.r_[0, inner, len(knots) - 1])
+        knots, standard, ranks = knots[chosen], standard[chosen], ranks[chosen]
     return knots, standard, ranks
 
 
