@@ -23,7 +23,7 @@ STOREYS = [
     (("cli", "play", "tour", "racing"), "talk to people; no mathematics"),
     (("reporting", "plot", "store"), "a fitted model in; figures, pages, files (also ONNX) out"),
     (("estimators",), "scikit-learn shells: the only place where X and y exist"),
-    (("public", "cluster"), "pool of arrays, tensors or dask; rows of dask: pooled, learned from, answered from"),
+    (("public", "cluster"), "pool of arrays, tensors or dask; pooling, fitting and prediction of dask collections"),
     (("model",), "a fitted smoother as plain data: answers, effects, residuals, intervals, explanation, diagnosis"),
     (("bandwidth",), "criterion(w) and its search"),
     (("seq2seq", "nn", "tensors"), "pooling beyond arrays in memory: layers, torch tensors"),

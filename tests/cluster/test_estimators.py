@@ -301,7 +301,7 @@ def test_predict_checks_what_it_is_given():
         model.predict(da.zeros((4, 3)))
     with pytest.raises(TypeError, match="return_std=True needs X in memory"):
         model.predict(cut(Q, "halves"), return_std=True)
-    with pytest.raises(TypeError, match=r"is (of dask|a dask collection)"):
+    with pytest.raises(TypeError, match="is a dask collection"):
         model.attend(Q)
 
 

@@ -1,7 +1,7 @@
-"""Arrays of dask: queries, keys and values in blocks that may lie on many machines.
+"""Dask collections: queries, keys and values in blocks on many machines.
 
-Every block of keys gives a state for a block of queries, and states merge in a tree
-(``regard.pooling.mergeable_state``): the same answer as one machine gives, whatever the cut.
+Every pair of blocks gives a state of the queries over the keys, and states merge in a tree
+(``regard.pooling.mergeable_state``): the same answer as on one machine, for any blocks.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def explain_chunks(*arguments: Any, **options: Any) -> ChunkedPlan:
     *Cost*: one pass over the blocks for their bounding boxes.
     """
     problem = chunked_problem(*arguments, **options)
-    queries, keys, pooling, near, _, _ = problem
+    queries, keys, pooling, near, _ = problem
     seconds, engines = 0.0, Counter[str]()
     for sketch in sketches(queries, keys, pooling, near):
         engines[plan(sketch, pooling.engine).steps[0].engine] += 1
@@ -86,7 +86,7 @@ def _moved_bytes(problem: ChunkedProblem) -> tuple[float, float]:
     Chunks in memory stay there; dask places others anew, but much alike. A pair is pooled where its larger chunk is,
     the other is sent there once, and of two states to merge on different workers one is sent.
     """
-    queries, keys, _, near, _, _ = problem
+    queries, keys, _, near, _ = problem
     sent: dict[tuple[str, int, str], int] = {}
     states, state_bytes = 0.0, 8 * (3 + moment_count(keys.columns, keys.width, 0))
     for i, query in enumerate(queries.summaries):

@@ -28,7 +28,6 @@ class ChunkedProblem(NamedTuple):
     pooling: BlockPooling
     near: Array  # (query blocks, key blocks)
     masks: Array | None  # the same shape, delayed
-    lazy: bool
 
 
 def chunked_problem(
@@ -60,20 +59,20 @@ def chunked_problem(
     pooling = BlockPooling(score, "auto" if engine == "dask" else engine, tol)
     near = pairs_in_reach(queries, keys, pooling, masked=mask is not None)
     masks = None if mask is None else _block_masks(mask, queries, keys)
-    return ChunkedProblem(queries, keys, pooling, near, masks, is_chunked(query))
+    return ChunkedProblem(queries, keys, pooling, near, masks)
 
 
-def pool_chunks(*arguments: Any, **options: Any) -> tuple[Any, Any]:
+def pool_chunks(query: Any, *arguments: Any, **options: Any) -> tuple[Any, Any]:
     """Output and logsumexp, as ``regard.pool`` of the same arguments gives them.
 
     *Cost*: as ``pool`` of every pair of blocks that matters; blocks of queries and O(queries·key blocks) states move
     between machines.
     """
-    queries, keys, pooling, near, masks, lazy = chunked_problem(*arguments, **options)
+    queries, keys, pooling, near, masks = chunked_problem(query, *arguments, **options)
     states = query_states(queries, keys, pooling, near, masks)
     each = ((state, block, keys.single) for state, block in zip(states, queries.blocks, strict=True))
     found = task_for_each("answer", _pooled, each)
-    if not lazy:
+    if not is_chunked(query):
         output, logsumexp = map(np.concatenate, zip(*compute(found), strict=True))
         return output, logsumexp
     shapes = () if keys.single else (keys.columns,), ()
@@ -86,7 +85,7 @@ def pool_chunks(*arguments: Any, **options: Any) -> tuple[Any, Any]:
 
 def _pooled(state: MergeableState, query: RowBlock, single: bool) -> tuple[Array, Array]:
     """Output and logsumexp of a block of queries."""
-    return tuple(as_pooled(state.finished(), query.key, single=single))  # type: ignore[return-value]
+    return as_pooled(state.finished(), query.key, single=single)
 
 
 def lazy_array(blocks: Sequence[Any], lengths: Sequence[int], shape: tuple[int, ...], dtype: Any) -> Any:

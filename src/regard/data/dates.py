@@ -161,12 +161,10 @@ zh-dashes               {year}-{mm}-{dd}                        no
 """
 
 
-def _formats() -> dict[str, DateFormat]:
-    rows = (re.split(r"  +", line) for line in _TABLE.strip().splitlines())
-    return {name: DateFormat(name, name[:2], template, weekday == "yes") for name, template, weekday in rows}
-
-
-DATE_FORMATS = _formats()
+DATE_FORMATS = {
+    name: DateFormat(name, name[:2], template, weekday == "yes")
+    for name, template, weekday in (re.split(r"  +", line) for line in _TABLE.strip().splitlines())
+}
 
 
 def dates(

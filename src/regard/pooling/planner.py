@@ -70,7 +70,7 @@ class Plan:
             tile = f"tiles of {min(step.query_tile, s.queries):,} queries × {min(step.key_tile, s.keys):,} keys, "
             tile = "" if step.engine in ("sorted", "spectral") else tile
             threads = "1 thread" if step.threads == 1 else f"{step.threads} threads"
-            threads = "on the workers of dask" if step.engine == "dask" else threads
+            threads = "on dask workers" if step.engine == "dask" else threads
             # Torch and GPU programs choose tiles and threads themselves.
             how = f"; {tile}{threads}" if step.threads else ""
             lines.append(f"  {number}. {step.engine}, {type(step.score).__name__}: {step.reason}{how}")
