@@ -91,19 +91,13 @@ def place(problem: Problem) -> PlacedProblem:
     visibility = Visibility(mask, bias, None, *labels, log_weight, finite=True)
     arrays = (score.W_q, score.W_k, score.w_v) if isinstance(score, Additive) else (score.w,)  # type: ignore[attr-defined]
     parameters = tuple(_put(array, torch.float64) for array in arrays)
-    batch = lowered(query, key, _put(problem.columns[None], dtype), score, parameters, visibility)
+    value = _put(problem.columns[None], dtype)
+    batch = lower(query[None], key[None], value, type(score)(*parameters), visibility)
     if isinstance(score, Radial) and score.w.ndim == 2:
         centre = centre_of(key[None])
         delta = (query - centre)[None], (key - centre)[None]
     tiles = replace(tile_score(batch.code, batch.query, batch.key, batch.w), delta=delta)
     return PlacedProblem(query, key, parameters, batch, tiles, float(omitted_constant(tiles, batch.w)))
-
-
-def lowered(
-    query: Tensor, key: Tensor, value: Tensor, score: Score, parameters: tuple[Tensor, ...], visibility: Visibility
-) -> LoweredBatch:
-    """A batch of one, as a function of tensors of which gradients may be taken."""
-    return lower(query[None], key[None], value, type(score)(*parameters), visibility)
 
 
 def through_lowering(
@@ -120,7 +114,8 @@ def through_lowering(
     leaves = {name: tuple(x.detach().requires_grad_(name in want) for x in parts) for name, parts in leaves.items()}
     (query,), (key,), parameters = leaves.values()
     with torch.enable_grad():
-        batch = lowered(query, key, placed.batch.value, score, parameters, placed.batch.visibility)
+        value, visibility = placed.batch.value, placed.batch.visibility
+        batch = lower(query[None], key[None], value, type(score)(*parameters), visibility)
     outputs = {name: part for name in ("query", "key", "w") if (part := getattr(batch, name)).requires_grad}
     found = gradients(frozenset(outputs) | (want & {"value"}))
     out: dict[str, Any] = {name: found[name][0] for name in want & {"value"}}
