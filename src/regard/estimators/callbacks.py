@@ -20,14 +20,14 @@ except ModuleNotFoundError:  # scikit-learn before 1.9 has no callbacks
 __all__ = ["CallbackSupportMixin", "callback_progress", "progress_bar", "with_callbacks"]
 
 
-class SearchProgress(Protocol):
+class EvaluationProgress(Protocol):
     """Called after every evaluation of a search; ``done`` is the fraction of the planned work, if it is known."""
 
     def __call__(self, evaluation: int, value: float, done: float | None = None) -> None: ...
 
 
 @contextmanager
-def callback_progress(estimator: Any) -> Iterator[SearchProgress | None]:
+def callback_progress(estimator: Any) -> Iterator[EvaluationProgress | None]:
     """A progress function that reports every evaluation to the estimator's callbacks; None if it has none.
 
     Each evaluation is a task of its own, with ``metadata={"criterion": value, "done": fraction or None}``. A callback

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from regard.core.arrays import Array
 from regard.estimators.regressor import SmoothingRegressor
 from regard.estimators.width import kernel_heads, learn_bandwidth
@@ -73,5 +71,4 @@ class LocalLinearRegressor(SmoothingRegressor):
         including that of the weights. *Empty rows*: 0, or NaN with ``empty="nan"``. *Cost*: as ``predict``.
         """
         query = self._query(X)
-        slope = self._handle_empty_rows(slopes(self._configured_smoother, query))
-        return np.asarray(slope[:, 0] if self.value_.ndim == 1 else slope, query.dtype)
+        return self._shaped(self._handle_empty_rows(slopes(self._configured_smoother, query)), query)

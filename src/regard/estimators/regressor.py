@@ -189,8 +189,7 @@ class SmoothingRegressor(RegressorMixin, SmoothingEstimator):  # type: ignore[mi
         one_of(*ERRORS)("method", method)
         query = self._query(X)
         residuals = self._residuals() if method == "weights" else None
-        found = standard_error(self._configured_smoother, residuals, query, method)
-        return np.asarray(found[:, 0] if self.value_.ndim == 1 else found, query.dtype)
+        return self._shaped(standard_error(self._configured_smoother, residuals, query, method), query)
 
     def confidence_interval(
         self,

@@ -197,19 +197,15 @@ def _drop_levels(model: Any) -> None:
         if unordered or (part.kernel in ORDERED_KERNELS and not isinstance(part.levels[0], str)):
             codes = part.coded([np.array(part.levels, object)])
             present = [bool((features == code).all(axis=1).any()) for code in codes]
-            if not heads:
-                kept = part._replace(levels=tuple(np.array(part.levels, object)[present])) if any(present) else part
+            if not heads and any(present):
                 place = (features[:, None] == codes[present]).all(axis=2).argmax(axis=1)
                 missing = np.isnan(features).any(axis=1)
-                part = kept
-                features = part.coded([np.array(part.levels, object)])[place] if any(present) else features
+                part = part._replace(levels=tuple(np.array(part.levels, object)[present]))
+                features = part.coded([np.array(part.levels, object)])[place]
                 features[missing] = np.nan
-            elif unordered:
-                part = part._replace(
-                    levels=tuple(
-                        level if here else REMOVED_CATEGORY for level, here in zip(part.levels, present, strict=True)
-                    )
-                )
+            elif heads and unordered:
+                levels = zip(part.levels, present, strict=True)
+                part = part._replace(levels=tuple(level if here else REMOVED_CATEGORY for level, here in levels))
         parts.append(part)
         columns.append(features)
     model.coding_, model.key_ = Coding(tuple(parts)), np.concatenate(columns, axis=1).astype(model.key_.dtype)
