@@ -211,7 +211,7 @@ def test_large_data_look_at_some_rows(monkeypatch):
 
 
 def test_errors():
-    with pytest.raises(ValueError, match="one for every row"):
+    with pytest.raises(ValueError, match="diagnose needs a fixed bandwidth"):
         fitted().diagnose()
     with pytest.raises(ValueError, match="ridge='loo' needs bandwidth='loo'"):
         fitted(LocalLinearRegressor, ridge="loo")

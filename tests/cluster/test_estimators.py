@@ -317,7 +317,7 @@ def test_what_needs_rows_in_memory_says_so():
 def test_rows_with_nobody_in_reach():
     far = np.array([[0.0, 100.0], [1e3, 1e3]])
     options = {"kernel": "boxcar", "bandwidth": H}
-    with pytest.warns(UserWarning, match="1 of 2 rows of X .* answered by the nearest training row"):
+    with pytest.warns(UserWarning, match="1 of 2 rows of X .* the nearest training row will be used"):
         regard.NadarayaWatsonRegressor(**options).fit(cut(X, "halves"), cut(Y, "halves")).predict(far)
     model = regard.NadarayaWatsonRegressor(**options, empty="raise").fit(cut(X, "halves"), cut(Y, "halves"))
     lazy = model.predict(cut(far, "one"))
