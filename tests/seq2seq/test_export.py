@@ -8,6 +8,7 @@ import sys
 import pytest
 import torch
 
+from regard.nn import ConcatenatedScore
 from regard.seq2seq.decoding import Ends, greedy
 from regard.seq2seq.export import Seq2SeqExportError, export_torchscript
 from regard.seq2seq.model import Architecture, Seq2Seq
@@ -24,12 +25,15 @@ KINDS = {
     "dot": {"score": "dot", "bidirectional": False},
     "gaussian, hard": {"score": "gaussian", "attention": "hard"},
     "none": {"attention": "none", "layers": 2},
+    "a score that Architecture does not name": {"custom": True},
 }
 
 
-def model(**kind):
+def model(custom=False, **kind):
     torch.manual_seed(3)
     made = Seq2Seq(Architecture(6, 8, **kind), 10, 9).eval()
+    if custom:
+        made.decoder.score = ConcatenatedScore(8, 16, 8)
     with torch.no_grad():
         for parameter in made.decoder.parameters():
             # So that it makes up its mind, and ends now and then.
