@@ -45,7 +45,7 @@ ERROR_MARGIN = 0.02
 class FourierGrid:
     """A box of queries, the keys within the kernel's radius of it, and the frequencies of the series."""
 
-    features: Array  # (r,) numbers of the features with w > 0
+    features: Array  # (r,) indices of the features with w > 0
     w: Array  # (r,)
     centre: Array  # (r,)
     period: Array  # (r,) in bandwidths
@@ -221,7 +221,7 @@ def _grid_over_box(
 
 
 def rows_where(mask: Array) -> Any:
-    """The rows where a mask is True, as a slice where that is all of them: no copies are made then.
+    """The rows where a mask is True; a slice if that is all of them, so that indexing makes no copy.
 
     >>> chosen(np.array([True, True]))
     slice(None, None, None)

@@ -47,7 +47,7 @@ class Prepared:
         raise NotImplementedError
 
     def pullback(self, w: Array, partial: Partial, adjoint: Adjoint) -> Array:
-        """Gradient of w, shaped as w; ``partial`` is what ``moments`` returned, with more keys for lines."""
+        """Gradient of w, shaped as w; ``partial`` is what ``moments`` returned; for lines it may hold more keys."""
         raise NotImplementedError
 
 

@@ -30,7 +30,7 @@ from regard.programs.cpu.tile_bounds import TileBounds
 
 @dataclass(frozen=True, eq=False)
 class TiledMeans(Prepared):
-    """A ``Prepared`` problem of degree 0; make it by ``tiled_means``."""
+    """Means by compiled programs; built by ``tiled_means``."""
 
     queries: Array  # (blocks, d, lanes)
     own: Array  # (blocks, lanes)
