@@ -155,7 +155,7 @@ BAD_LABELS = [
     (10, np.array([*LABELS[1:], 1], object), "y must hold labels of one"),
     (16, sparse.csr_array(Y[:, None]), "y is sparse"),
     (18, np.ma.array(LABELS, mask=Y > 0), "y is a masked array"),
-    (18, pd.Series([*LABELS[1:], pd.NA], dtype="string"), "y must hold a"),
+    (18, pd.Series([*LABELS[1:], pd.NA], dtype="string"), "y must have a label"),
     (21, np.column_stack([LABELS, LABELS]), "y should be a 1d array"),
     (21, pd.DataFrame({"a": LABELS, "b": LABELS}), "y must be one column"),
     (22, LABELS[:5], "X has 12 rows but y has 5"),

@@ -329,7 +329,7 @@ def test_a_picture(tmp_path):
     np.testing.assert_allclose(display.marks_.get_xdata(), told.effective)
     display.figure_.savefig(tmp_path / "e.png")
     far = plot.ExplanationDisplay.from_estimator(model, [[40.0, 0.0, 0.0]])
-    assert "far from everything" in far.ax_.get_title()
+    assert "far from all training rows" in far.ax_.get_title()
     with pytest.raises(ValueError, match="X must be one row, got 2"):
         plot.ExplanationDisplay.from_estimator(model, AT[:2])
 
