@@ -1,7 +1,7 @@
 """Attention weights of a score as ONNX nodes, (n, K), never holding more than a few such matrices at once.
 
 Features are processed one after the other, as differences. Scores are relative to that of the nearest key r, so that
-near keys are told apart by a query a million bandwidths away:
+keys near each other are distinguished even by a query a million bandwidths away:
 
     u_k² − u_r² = Σ_f w_f² (r_f − k_f)(2(q_f − r_f) + (r_f − k_f))
 
