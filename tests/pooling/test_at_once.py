@@ -152,7 +152,7 @@ def test_no_bad_number_slips_through(number, place):
         given, words = changed(place, row, number), []
         for engine in ("auto", "tiled"):
             with pytest.raises(
-                ValueError, match=f"{('query', 'key', 'value')[place]} (row {row} is not|has)"
+                ValueError, match=f"{('query', 'key', 'value')[place]} (row {row} is not|holds)"
             ) as caught:
                 pool(*given, Gaussian(w), engine=engine)
             words.append(str(caught.value))
@@ -163,7 +163,7 @@ def test_the_largest_values_of_a_single_key():
     query, key, _ = problem(10_000, 1)
     output, _ = at_once(query, key, np.array([-1e307]), Gaussian(0.1))
     assert (output == -1e307).all()
-    with pytest.raises(ValueError, match="value has numbers beyond"):
+    with pytest.raises(ValueError, match="value holds numbers beyond"):
         pool(query, key, np.array([-2e307]), Gaussian(0.1))
 
 
