@@ -182,6 +182,16 @@ def test_where_pairs_cannot_be_avoided_bags_are_searched(tiny):
     assert model.loo_predictions_.shape == (400,)
 
 
+def test_subsamples_that_hold_every_row_learn_what_one_machine_learns(monkeypatch):
+    """No more rows than a subsample has: w is not rescaled for a growth that there is not."""
+    monkeypatch.setattr(cluster_fit, "MAX_ROWS_ON_ONE_WORKER", 0)
+    monkeypatch.setattr(subsampling, "MAX_SECONDS_PER_ROW", 0.0)
+    x, y = many_rows(400)
+    here, there = regard.NadarayaWatsonRegressor().fit(x, y), regard.NadarayaWatsonRegressor()
+    there.fit(cut(x, "halves"), cut(y, "halves"))
+    assert np.allclose(there.bandwidth_, here.bandwidth_, rtol=1e-4)
+
+
 def test_heads_from_a_bag_and_last_steps_by_map_and_reduce(monkeypatch):
     monkeypatch.setattr(cluster_fit, "MAX_ROWS_ON_ONE_WORKER_FOR_HEADS", 0)
     for model, y in ((regard.KernelRegressor(), Y), (regard.KernelClassifier(), NUMBERS)):

@@ -255,7 +255,7 @@ def test_wrong_widths_are_named(score, widths, word):
 
 
 def test_nearest_needs_a_direction():
-    with pytest.raises(ValueError, match="not all zero"):
+    with pytest.raises(ValueError, match="w of Nearest must not be all zero"):
         Nearest(0.0)
     assert issubclass(Nearest, Radial)
 

@@ -85,7 +85,7 @@ def test_compiled_code_cannot_stop_and_gives_nan():
 
 
 def test_a_float64_beyond_the_range_is_the_error_of_arrays():
-    with pytest.raises(ValueError, match="query has numbers beyond ±1e\\+307; rescale it"):
+    with pytest.raises(ValueError, match="query holds numbers beyond ±1e\\+307; rescale it"):
         regard.pool(torch.tensor([[2e307]], dtype=torch.float64), KEY.double(), VALUE.double(), Gaussian())
 
 

@@ -78,7 +78,8 @@ def learn_from_subsamples(
             (draw_rows(n, rng, SUBSAMPLE_ROWS), draw_rows(min(SUBSAMPLE_ROWS, n), rng, EVALUATED_ROWS))
             for _ in range(SUBSAMPLES)
         ]
-        found = averaged_searches(objective.search_each(search, subsamples, progress), n / SUBSAMPLE_ROWS)
+        growth = n / len(subsamples[0][0])
+        found = averaged_searches(objective.search_each(search, subsamples, progress), growth)
         rows, evaluations = draw_rows(n, rng, ANSWERED_ROWS), SUBSAMPLES * EVALUATED_ROWS
     final, answer = objective.answered(found.w, found.ridge, rows)
     value = objective.in_units_of_y(final.value)

@@ -57,7 +57,7 @@ from regard.core.problem import Adjoint, Problem, matrix
 from regard.core.scores import RADIAL
 from regard.core.state import Partial
 from regard.engines.costs import estimate
-from regard.engines.tasks import compute, cores, persisted, task_for_each, tasks_of
+from regard.engines.tasks import compute, persisted, task_for_each, tasks_of
 from regard.pooling.local_pooling import LocalPooling, score_gradients, shaped_like_w
 from regard.pooling.mergeable_state import MergeableState
 from regard.pooling.runner import small_matrices
@@ -139,10 +139,13 @@ class ClusterObjective(Objective):
         return self.evaluated_at(rows)(w, ridge), self._answers(self._evaluated(w, ridge, gradient=False)[-1])
 
     def seconds(self, w: ArrayLike) -> float:
-        """Estimated time of one evaluation with all cores busy, without its gradient."""
+        """Estimated time of one evaluation on one core, without its gradient.
+
+        What is learned must not depend on how many workers are alive.
+        """
         pooling = _pooling_at(self, w)
         pairs = sketches(self.queries, self.keys, pooling, pairs_in_reach(self.queries, self.keys, pooling))
-        return sum(estimate(sketch, self.engine) for sketch in pairs) / cores()
+        return sum(estimate(sketch, self.engine) for sketch in pairs)
 
     def _at(self, w: ArrayLike, ridge: float, gradient: bool) -> Evaluation:
         pooling, near, evaluated = self._evaluated(w, ridge, gradient)

@@ -49,11 +49,11 @@ COMMON_SPECS = _specs(
         "weight, rows": "sample_weight_",
         "tuple, 2": "arrival_",
         "int64, rows": "arrival_[0]",
-        "key, shelved features": "shelves_.key",
-        "weight, shelved": "shelves_.sample_weight",
-        "int64, shelves": "shelves_.blocks.keys",
-        "key, shelves features": "shelves_.blocks.low shelves_.blocks.high",
-        "float64, shelves": "shelves_.blocks.lightest shelves_.blocks.heaviest",
+        "key, sorted features": "shelves_.key",
+        "weight, sorted": "shelves_.sample_weight",
+        "int64, blocks": "shelves_.blocks.keys",
+        "key, blocks features": "shelves_.blocks.low shelves_.blocks.high",
+        "float64, blocks": "shelves_.blocks.lightest shelves_.blocks.heaviest",
     }
 )
 REGRESSOR_SPECS = COMMON_SPECS | _specs(
@@ -63,7 +63,7 @@ REGRESSOR_SPECS = COMMON_SPECS | _specs(
         "tuple, 2": "spread_",
         NUMBER: "spread_[]",
         "float64, answered answers": "search_.answer",
-        "key, shelved *outputs": "shelves_.value",
+        "key, sorted *outputs": "shelves_.value",
     }
 )
 CLASSIFIER_SPECS = COMMON_SPECS | _specs(
@@ -74,7 +74,7 @@ CLASSIFIER_SPECS = COMMON_SPECS | _specs(
         "float64, rows classes": "loo_predictions_ left_out_probabilities_",
         "tuple, 2": "calibration_",
         "float64, answered classes": "search_.answer",
-        "int64, shelved": "shelves_.value",
+        "int64, sorted": "shelves_.value",
     }
 )
 # One w for all features; one per feature or a matrix; one per column of a mixed table.

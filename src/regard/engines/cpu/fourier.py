@@ -223,7 +223,7 @@ def _grid_over_box(
 def rows_where(mask: Array) -> Any:
     """The rows where a mask is True; a slice if that is all of them, so that indexing makes no copy.
 
-    >>> chosen(np.array([True, True]))
+    >>> rows_where(np.array([True, True]))
     slice(None, None, None)
     """
     return slice(None) if mask.all() else np.flatnonzero(mask)
