@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from contextlib import contextmanager
 
 import pytest
@@ -26,11 +28,26 @@ def client():
         yield client
 
 
-@pytest.fixture
-def fresh():
-    """A cluster of its own, for it will be hurt."""
+@pytest.fixture(scope="module")
+def breakable():
+    """A cluster for tests that kill workers, which it starts again."""
     with small_cluster() as client:
         yield client
+
+
+@pytest.fixture
+def fresh(breakable):
+    """That cluster as the current one, with two workers that are alive."""
+    deadline = time.monotonic() + 60.0
+    while True:
+        # A worker that was killed a moment ago is still listed, and does not answer.
+        found = breakable.run(os.getpid, on_error="return")
+        if len(found) == 2 and all(isinstance(pid, int) for pid in found.values()):
+            break
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+    with breakable.as_current():
+        yield breakable
 
 
 @pytest.fixture
