@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -49,6 +49,8 @@ class SmoothingRegressor(RegressorMixin, SmoothingEstimator):  # type: ignore[mi
         Factor of w for attention over residuals, and weight of the overall mean in their scale
         (``regard.model.residual_scale``).
     """
+
+    _IGNORES_X: ClassVar[bool] = False
 
     residuals_: Array
     standardised_residuals_: Array
@@ -287,6 +289,7 @@ class SmoothingRegressor(RegressorMixin, SmoothingEstimator):  # type: ignore[mi
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         tags.target_tags.single_output = True
+        tags.regressor_tags.poor_score = self._IGNORES_X
         return tags
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from regard.core.scores import Gaussian, Nearest
 from regard.estimators.regressor import SmoothingRegressor
 from regard.model.smoother import Head
@@ -26,15 +24,10 @@ class AveragePoolingRegressor(SmoothingRegressor):
     [3.0]
     """
 
-    _HAS_PARTIAL_FIT = True
+    _HAS_PARTIAL_FIT = _IGNORES_X = True
 
     def _heads(self) -> tuple[Head, ...]:
         return (Head(1.0, Gaussian(0.0)),)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.regressor_tags.poor_score = True
-        return tags
 
 
 class NearestKeyRegressor(SmoothingRegressor):
