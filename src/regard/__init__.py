@@ -45,7 +45,9 @@ __all__ = ["__version__", *_MODULES, *_PUBLIC]
 
 def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
-        return getattr(import_module(_PUBLIC[name]), name)
+        # Kept, so that the next access takes no time.
+        globals()[name] = found = getattr(import_module(_PUBLIC[name]), name)
+        return found
     if name in _MODULES:
         return import_module(f"regard.{name}")
     raise AttributeError(f"module 'regard' has no attribute {name!r}")

@@ -7,7 +7,7 @@ The data flow: validate (``core.problem``) → plan (``planner``) → compute (`
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,32 +28,26 @@ class Pooled(NamedTuple):
     logsumexp: Array  # (Q,)  log Σ exp(score): the attention before normalising; −inf in empty rows
 
 
-class PairOptions(TypedDict, total=False):
-    """Which pairs may attend, and how much each key counts; see ``regard.pool``."""
-
-    mask: ArrayLike | None
-    sample_weight: ArrayLike | None
-    exclude: tuple[ArrayLike, ArrayLike] | None
-
-
 def pool(
     query: ArrayLike,
     key: ArrayLike,
     value: ArrayLike,
     score: Score,
     *,
+    mask: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+    exclude: tuple[ArrayLike, ArrayLike] | None = None,
     engine: str = "auto",
     tol: float | None = None,
-    **options: Unpack[PairOptions],
 ) -> Pooled:
     """``regard.pool`` of arrays in memory."""
-    if engine == "auto" and all(option is None for option in options.values()):
+    if engine == "auto" and mask is None and sample_weight is None and exclude is None:
         # For small problems of the common kind validating and planning take longer than computing.
         at_once = run_at_once(query, key, value, score, tol)
         if at_once is not None:
             return Pooled(*at_once)
     queries, keys, columns = matrix("query", query), matrix("key", key), matrix("value", value)
-    problem = build(queries, keys, columns, score, tol=tol, **options)
+    problem = build(queries, keys, columns, score, tol=tol, mask=mask, sample_weight=sample_weight, exclude=exclude)
     return as_pooled(_averages(problem, engine), queries, single=np.ndim(value) == 1)
 
 
@@ -105,7 +99,7 @@ def explain_plan(
     *,
     engine: str = "auto",
     tol: float | None = None,
-    **options: Unpack[PairOptions],
+    **options: Any,
 ) -> Plan:
     """``regard.explain_plan`` of arrays in memory."""
     sides = matrix("query", query), matrix("key", key), matrix("value", value)
