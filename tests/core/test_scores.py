@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError
+
 import mpmath
 import numpy as np
 import pytest
@@ -344,3 +346,38 @@ def test_bounds_of_scores(w):
     assert np.abs(DotProduct(w)(QUERY, KEY)).max() <= bound
     assert bound == max(1.0, abs(w)) * (query @ key)
     assert Gaussian(w).bound(query, key) == 0.0
+
+
+PARTS = (np.array([[1.0, -2.0]]), np.array([[0.5, 0.25, -1.0]]), np.array([3.0]))
+SCORES = [Gaussian, Laplace, Nearest, DotProduct, lambda: Additive(*PARTS)]
+
+
+@pytest.mark.parametrize("make", SCORES)
+def test_scores_are_frozen_and_compare_by_identity(make):
+    score = make()
+    with pytest.raises(FrozenInstanceError):
+        score.w = 2.0
+    assert score != make()
+    assert {score: 1}[score] == 1
+
+
+def test_the_arrays_of_a_score_are_copies_that_cannot_be_written_to():
+    score = Additive(*PARTS)
+    for name, given in zip(("W_q", "W_k", "w_v"), PARTS, strict=True):
+        assert not np.shares_memory(getattr(score, name), given)
+        with pytest.raises(ValueError, match="read-only"):
+            getattr(score, name)[...] = 0.0
+
+
+def test_a_dot_product_has_w_1_unless_given():
+    np.testing.assert_array_equal(DotProduct()(QUERY, KEY), DotProduct(1.0)(QUERY, KEY))
+
+
+def test_bound_of_additive_scores_is_that_of_its_sums():
+    """No sum on the way to a score exceeds it: hidden sums before tanh, and the score after."""
+    score, rng_ = Additive(*PARTS), np.random.default_rng(3)
+    query, key = rng_.normal(size=(20, 2)), rng_.normal(size=(30, 3))
+    bound = score.bound(np.abs(query).max(axis=0), np.abs(key).max(axis=0))
+    hidden = (query @ PARTS[0].T)[:, None] + (key @ PARTS[1].T)[None]
+    assert max(np.abs(hidden).max(), np.abs(score(query, key)).max()) <= bound
+    assert bound < 1e3
