@@ -277,3 +277,16 @@ def test_inputs_are_never_written_to():
         array.setflags(write=False)
     Objective.of(X, y, degree=1, sample_weight=counts)(0.5, 0.1, gradient=True)
     assert all(np.array_equal(a, b) for a, b in zip((X, y, counts), copies, strict=True))
+
+
+@pytest.mark.parametrize("weights", [None, "repetitions", "importances"])
+def test_among_some_rows_is_the_objective_of_those_rows(weights):
+    rng = np.random.default_rng(11)
+    X, y = rng.normal(size=(40, 2)), rng.normal(size=40)
+    weight = {None: None, "repetitions": rng.integers(1, 4, 40), "importances": rng.uniform(0.5, 2.0, 40)}[weights]
+    rows = np.sort(rng.choice(40, 25, replace=False))
+    some = Objective.of(X, y, sample_weight=weight).among(rows)
+    alone = Objective.of(X[rows], y[rows], sample_weight=None if weight is None else weight[rows])
+    w = np.array([1.3, 0.8])
+    assert some.in_units_of_y(some(w).value) == pytest.approx(alone.in_units_of_y(alone(w).value), rel=1e-12)
+    np.testing.assert_allclose(some(w).answer, alone(w).answer, rtol=1e-12)

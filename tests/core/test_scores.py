@@ -265,7 +265,7 @@ def test_nearest_needs_a_direction():
 # ---- scores that are very low
 
 
-@pytest.mark.parametrize("w", [0.0, 5e-324, 0.3, 1.0, 3.0, 1e300, 1.7e308])
+@pytest.mark.parametrize("w", [0.0, 5e-324, 0.3, 1.0, 3.0, 1e300, 2.0**1022, 2.0**1023, 1.7e308])
 def test_w_is_a_power_of_two_and_a_stretch(w):
     power, stretch = power_and_stretch(w)
     assert power == 0.0 or np.frexp(power)[0] == 0.5
@@ -303,7 +303,7 @@ def test_in_single_precision_the_limit_begins_where_its_own_squares_overflow():
 
 def test_a_score_is_far_below_where_its_rounding_exceeds_that_of_the_sum():
     assert far_below(100, 2) == 106 / 8
-    peak = np.array([-13.0, -13.5, LIMIT, -np.inf])
+    peak = np.array([-106 / 8, -13.5, LIMIT, -np.inf])
     assert Gaussian().is_far(peak, 100, 2).tolist() == [False, True, False, False]
     assert Laplace().is_far(peak, 100, 2).tolist() == [False, True, False, False]
     assert not RADIAL["tricube"]().is_far(peak, 100, 2).any()
@@ -348,7 +348,7 @@ def test_bounds_of_scores(w):
     assert Gaussian(w).bound(query, key) == 0.0
 
 
-PARTS = (np.array([[1.0, -2.0]]), np.array([[0.5, 0.25, -1.0]]), np.array([3.0]))
+PARTS = (np.array([[1.0, -2.0], [0.5, 0.0]]), np.array([[0.5, 0.25, -1.0], [2.0, 0.0, 1.0]]), np.array([3.0, -0.5]))
 SCORES = [Gaussian, Laplace, Nearest, DotProduct, lambda: Additive(*PARTS)]
 
 
@@ -369,8 +369,23 @@ def test_the_arrays_of_a_score_are_copies_that_cannot_be_written_to():
             getattr(score, name)[...] = 0.0
 
 
-def test_a_dot_product_has_w_1_unless_given():
-    np.testing.assert_array_equal(DotProduct()(QUERY, KEY), DotProduct(1.0)(QUERY, KEY))
+@pytest.mark.parametrize("score", [Gaussian, Laplace, DotProduct])
+def test_w_is_1_unless_given(score):
+    np.testing.assert_array_equal(score()(QUERY, KEY), score(1.0)(QUERY, KEY))
+
+
+def test_one_w_is_for_any_number_of_features():
+    for width in (1, 3):
+        Gaussian(2.0).check(width, width)
+
+
+def test_tensors_of_a_score_are_checked():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(ValueError, match="w must be finite"):
+        Gaussian(torch.tensor([1.0, float("nan")]))
+    with pytest.raises(ValueError, match=r"w must have 0 or 1 or 2 dimensions, got shape \(1, 1, 1\)"):
+        Gaussian(torch.ones(1, 1, 1))
+    assert Gaussian(torch.ones(2)).w.shape == (2,)
 
 
 def test_bound_of_additive_scores_is_that_of_its_sums():
@@ -380,4 +395,7 @@ def test_bound_of_additive_scores_is_that_of_its_sums():
     bound = score.bound(np.abs(query).max(axis=0), np.abs(key).max(axis=0))
     hidden = (query @ PARTS[0].T)[:, None] + (key @ PARTS[1].T)[None]
     assert max(np.abs(hidden).max(), np.abs(score(query, key)).max()) <= bound
-    assert bound < 1e3
+    # By hand: |W_q|·(1, 1) + |W_k|·(1, 1, 1) is (4.75, 3.5), beside Σ|w_v| = 3.5; without features Σ|w_v| alone.
+    assert score.bound(np.ones(2), np.ones(3)) == 4.75
+    assert score.bound(np.zeros(2), np.zeros(3)) == 3.5
+    assert Additive(*PARTS[:2], np.array([0.25, 0.25])).bound(np.zeros(2), np.zeros(3)) == 0.5
