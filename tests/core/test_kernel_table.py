@@ -11,13 +11,13 @@ from __future__ import annotations
 import base64
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import playwright
 import pytest
 import torch
 
@@ -153,10 +153,8 @@ def test_onnx(name, tmp_path):
 
 @pytest.fixture(scope="module")
 def page() -> Callable[[str], Any]:
-    """Runs an expression of the page's table of kernels, ``KERNELS``, in node."""
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("node is not installed")
+    """Runs an expression of the page's table of kernels, ``KERNELS``, in the node that comes with playwright."""
+    node = Path(playwright.__file__).parent / "driver" / "node"
     source = Path(regard.__file__).parent / "play" / "page" / "kernels.js"
 
     def run(expression: str) -> Any:

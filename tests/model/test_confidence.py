@@ -54,14 +54,14 @@ def test_standard_errors_are_their_formula(kind):
 
 
 def test_np_needs_one_bandwidth_and_a_product_kernel():
-    for model in (
-        regard.KernelRegressor().fit(X, Y),
-        regard.AttentionRegressor(score="dot", max_iter=2).fit(X, Y),
-        regard.NadarayaWatsonRegressor("biweight", bandwidth=1.0).fit(np.hstack([X, X]), Y),
-        regard.NadarayaWatsonRegressor(bandwidth=[1.0, np.inf]).fit(np.hstack([X, X]), Y),
+    for model, need in (
+        (regard.KernelRegressor().fit(X, Y), "a single bandwidth"),
+        (regard.AttentionRegressor(score="dot", max_iter=2).fit(X, Y), "a kernel"),
+        (regard.NadarayaWatsonRegressor("biweight", bandwidth=1.0).fit(np.hstack([X, X]), Y), "kernel='gaussian'"),
+        (regard.NadarayaWatsonRegressor(bandwidth=[1.0, np.inf]).fit(np.hstack([X, X]), Y), "a finite bandwidth"),
     ):
         at = NEW if model.n_features_in_ == 1 else np.hstack([NEW, NEW])
-        with pytest.raises(ValueError, match=r"np's|'np'"):
+        with pytest.raises(ValueError, match=f"method='np'.* needs {need}"):
             model.standard_error(at, "np")
     with pytest.raises(ValueError, match="method must be"):
         model.standard_error(at, "stata")
