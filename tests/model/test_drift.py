@@ -12,6 +12,7 @@ from regard import (
     NadarayaWatsonClassifier,
     NadarayaWatsonRegressor,
 )
+from regard.model.formatting import numbered_columns
 
 
 class TestDrift:
@@ -89,3 +90,18 @@ class TestDrift:
             model.drift([[50.0, 0.0, 0.0]], [1.0])
         assert model.drift([[50.0, 0.0, 0.0], self.X[0]], [1.0, self.Y[0]]).far == 0.5
         assert len(model.key_) == 300  # nothing was learned
+
+
+@pytest.mark.parametrize(("moved", "shift"), [(0.0, 0.0), (2.0, np.inf), (-2.0, -np.inf)])
+def test_a_column_that_never_varied(moved: float, shift: float) -> None:
+    """Any new value of a constant column is infinitely many standard deviations away; a drift of error has no unit."""
+    rng = np.random.default_rng(3)
+    X = np.column_stack([rng.normal(size=40), np.full(40, 5.0)])
+    model = NadarayaWatsonRegressor(bandwidth=0.5).fit(X, np.zeros(40))
+    found = model.drift(X + np.array([0.0, moved]), np.zeros(40))
+    assert found.moved.shift[1] == shift
+    assert found.ratio == 1.0
+
+
+def test_several_outputs_are_numbered() -> None:
+    assert list(numbered_columns("y", np.zeros((2, 2)))) == ["y_0", "y_1"]

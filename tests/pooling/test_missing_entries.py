@@ -214,3 +214,15 @@ def test_a_diagnosis_needs_two_whole_rows(count):
     for judge in (model.diagnose, lambda: model.loss_path([1.0])):
         with pytest.raises(ValueError, match=f"2 training rows without missing entries, but this model has {count}"):
             judge()
+
+
+def test_keys_of_weight_zero_that_lack_the_same_columns_are_deleted():
+    """All rows of one pattern of missing columns weigh nothing: there is no pair of theirs to pool."""
+    query, key, value = problem(0.0)
+    key[:10, 1] = np.nan
+    weight = np.where(np.isnan(key[:, 1]), 0.0, 1.0)
+    options = {"score": Gaussian(1.3), "part_of": np.arange(3)}
+    found = pool_with_missing(query, key, value, sample_weight=weight, **options)[0]
+    expected = pool_with_missing(query, key[10:], value[10:], **options)[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    assert not weights_with_missing(query, key, sample_weight=weight, **options)[:, :10].any()

@@ -192,7 +192,9 @@ def _compare_feature(old: Array, before: Sample, new: Array, now: Sample) -> tup
     root = np.sqrt(n * m / (n + m))
     probability = float(kolmogorov((root + 0.12 + 0.11 / root) * gap))
     centre, mean = float(shares[0] @ values), float(shares[1] @ values)
-    deviation = float(np.sqrt(shares[0] @ (values - centre) ** 2))
-    if deviation > 0.0:
+    if old.min() < old.max():
+        deviation = float(np.sqrt(shares[0] @ (values - centre) ** 2))
         return gap, probability, (mean - centre) / deviation
-    return gap, probability, 0.0 if mean == centre else float(np.sign(mean - centre) * np.inf)
+    # The old value is known without the rounding of a mean.
+    away = float(shares[1] @ (values - old[0]))
+    return gap, probability, float(np.sign(away) * np.inf) if away else 0.0
