@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from regard import KernelClassifier, KernelRegressor, NadarayaWatsonRegressor, load, save
-from regard.bandwidth import Objective, follow_the_notes, head_search, plugin
+from regard.bandwidth import Objective, follow_the_notes, line_heads, plugin
 from regard.bandwidth.distinct import distinct, expand_rows
 from regard.bandwidth.scaling import KNOTS, Scaling
 from regard.data import notes
@@ -199,7 +199,7 @@ def test_a_given_bandwidth_forgets_what_was_learned():
 def test_a_full_metric_needs_rows_for_its_numbers(kind, repeated):
     """Both sides of the bound; a row that counts twice is two rows."""
     rng, d = np.random.default_rng(5), 4
-    enough = int(head_search.ROWS_PER_PARAMETER * d**2)
+    enough = int(line_heads.ROWS_PER_PARAMETER * d**2)
     for n, full in ((enough, True), (enough - 1 - repeated, False)):
         x = rng.normal(size=(n, d))
         y = x[:, 0] * x[:, 1] + 0.1 * rng.normal(size=n)

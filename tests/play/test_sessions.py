@@ -312,13 +312,13 @@ def test_a_job_that_tells_what_is_no_json_is_answered_and_the_page_goes_on(talk,
 
 
 def test_a_row_far_from_all_others_is_flagged_and_few_rows_have_no_interval(talk, web, light_search):
-    lines = ["x,y", *(f"{i / 10},{i % 3}" for i in range(6)), "90,5"]
+    lines = ["x,y", *(f"{i / 10},{(i - 3) ** 2}" for i in range(7)), "90,5"]
     table = web.post("/table", content="\n".join(lines).encode(), headers={"content-type": "text/csv"}).json()["table"]
     conversation = talk()
     conversation.ask(do="fit", table=table, target="y", features=["x"])
     assert conversation.until("sure")[-1]["half"] is None
     looked = []
-    for row in (2, 6):
+    for row in (2, 7):
         conversation.ask(do="explain", row=row)
         looked.append(conversation.until()[-1])
     assert [each["far"] for each in looked] == [False, True]

@@ -11,15 +11,16 @@ start, two thousand for the descent, eight thousand for the last iterations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
 
 from regard.bandwidth.descent import Point
+from regard.bandwidth.learned_heads import Heads, HeadSearchLog, LearnedHead, Progress, mix_heads
+from regard.bandwidth.line_heads import ERROR_FLOOR, ROTATION_PENALTY, learn_line_heads, supports_full
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.parametrization import Parametrization, feature_scales
 from regard.bandwidth.scaling import Scaling
@@ -49,76 +50,23 @@ FINAL_ITERATIONS = 15
 GAIN_MANY_ROWS = 3e-4
 # … and with few.
 GAIN_FEW_ROWS = 1e-7
-# Rows, repetitions counted, needed for each entry of a full matrix; with fewer there is one w per feature instead
-# (docs/decisions/0020).
-ROWS_PER_PARAMETER = 4.0
-# Penalty on the squared entries of N in W = diag(w)(I + N), over the number of rows evaluated.
-ROTATION_PENALTY = 30.0
-# Added to squared errors relative to the variance, so that their logarithm is finite.
-ERROR_FLOOR = 1e-16
-
-
-class LearnedHead(NamedTuple):
-    """One head: ``weight`` is its weight in the mix."""
-
-    weight: float
-    share: Array  # (d,)  t of the scaling
-    w: Array  # (d,) or (d, r), in the units of the scaled columns
-    ridge: float
-
-
-class HeadSearch(NamedTuple):
-    """The history of learning the heads."""
-
-    value: float  # the criterion of the mix, in the units of y
-    evaluations: int
-    path: Array  # (evaluations,)  the criterion at every evaluation, on the rows evaluated
-    interrupted: bool
-
-    def __str__(self) -> str:
-        summary = f"criterion {self.value:.6g} after {self.evaluations} evaluations"
-        return summary + "; interrupted: this is the best so far" * self.interrupted
-
-
-class Heads(NamedTuple):
-    """The result of ``learn_heads``."""
-
-    heads: tuple[LearnedHead, ...]
-    scaling: Scaling
-    answer: Array  # (n, P)  leave-one-out predictions
-    score: float  # of these predictions: R², or minus the log-loss
-    search: HeadSearch
-
-
-# Called at every evaluation with its number, the criterion, and the share of the planned work that is done.
-Progress = Callable[[int, float, float], None]
-
-
-@dataclass(eq=False)
-class HeadSearchLog:
-    """Every evaluation of all descents, and the share of the planned work that is done."""
-
-    progress: Progress | None
-    planned: float = 1.0  # rows evaluated by all iterations of all descents, if none ends early
-    path: list[float] = field(default_factory=list)
-    before: float = 0.0  # the part of them in finished descents
-
-    def add(self, value: float, rows: float) -> None:
-        """Record an evaluation of a descent that has evaluated so many rows."""
-        self.path.append(value)
-        if self.progress is not None:
-            self.progress(len(self.path), value, min((self.before + rows) / self.planned, 1.0))
 
 
 def learn_heads(X: Array, y: Array, *, seed: int = 0, progress: Progress | None = None, **options: Any) -> Heads:
     """Learn scaling, metric, bandwidth and degree of every head, and their mix; ``options`` as ``Objective.of``.
 
-    *Cost*: some hundred evaluations of O(min(n, 2,000)·n·d²), and one of O(n²·d²) per head.
+    Lines are learned by products of matrices (``line_heads``) unless an engine is named and there are many rows; class
+    probabilities, and lines with a named engine, by descents with the gradient that the engine computes.
+
+    *Cost*: see ``line_heads``; otherwise some hundred evaluations of O(min(n, 2,000)·n·d²), and one of O(n²·d²) per
+    head.
     """
     first = Objective.of(X, y, **options)
-    log = HeadSearchLog(progress, _planned_rows(first))
     scaling = Scaling.of(first.key, first.counts)
-    heads: list[LearnedHead] = []
+    if first.degree and (first.engine == "auto" or len(first.rows) <= DESCENT_ROWS):
+        return learn_line_heads(first, scaling, seed, progress)
+    log = HeadSearchLog(progress, _planned_rows(first))
+    heads: list[tuple[LearnedHead]] = []
     answers: list[Array] = []
     interrupted = False
     try:
@@ -127,7 +75,7 @@ def learn_heads(X: Array, y: Array, *, seed: int = 0, progress: Progress | None 
             objective = replace(first, key=scaling(first.key, share))
             for end in _descents(objective, metrics, seed, log):
                 answers.append(first.loss.from_units_of_y(objective(end.w, end.ridge).answer))
-                heads.append(LearnedHead(0.0, share, end.w, end.ridge))
+                heads.append((LearnedHead(0.0, share, end.w, end.ridge),))
     except KeyboardInterrupt:
         if not heads:
             raise
@@ -135,29 +83,9 @@ def learn_heads(X: Array, y: Array, *, seed: int = 0, progress: Progress | None 
     return mix_heads(first, heads, answers, scaling, log.path, interrupted)
 
 
-def mix_heads(
-    objective: Objective,
-    heads: Sequence[LearnedHead],
-    answers: Sequence[Array],
-    scaling: Scaling,
-    path: Sequence[float],
-    interrupted: bool,
-) -> Heads:
-    """The heads with their weights in the mix, from leave-one-out predictions of the rows of an objective in memory."""
-    loss, stacked = objective.loss, np.stack(answers[: len(heads)])
-    weights = loss.mix(stacked, objective.counts)
-    answer = np.tensordot(weights, stacked, 1)
-    value = objective.in_units_of_y(loss(answer, objective.rows, objective.counts).value)
-    used = tuple(head._replace(weight=float(c)) for head, c in zip(heads, weights, strict=True) if c > 0.0)
-    answer = loss.in_units_of_y(answer)
-    return Heads(
-        used, scaling, answer, objective.score(answer), HeadSearch(value, len(path), np.array(path), interrupted)
-    )
-
-
 def _planned_rows(objective: Objective) -> float:
     """Rows evaluated by all iterations of all descents, if none ends early."""
-    n, full = len(objective.rows), _supports_full(objective, int((objective.feature_scale > 0.0).sum()))
+    n, full = len(objective.rows), supports_full(objective, int((objective.feature_scale > 0.0).sum()))
     few, some, most = (min(n, size) if n > DESCENT_ROWS else n for size in (START_ROWS, DESCENT_ROWS, FINAL_ROWS))
     start = len(START_POINTS) * START_ITERATIONS * few + FEATURE_ITERATIONS * some
     last = FINAL_ITERATIONS * most * (n > DESCENT_ROWS)
@@ -184,7 +112,7 @@ def _descents(objective: Objective, metrics: tuple[str, ...], seed: int, log: He
     starts = [descend(few, space, space.uniform(level), ridge, START_ITERATIONS) for level, ridge in START_POINTS]
     best = min(starts, key=lambda end: end.value)
     by_feature = descend(some, space, best.parameters, best.ridge, FEATURE_ITERATIONS)
-    full_metric = _supports_full(objective, space.size)
+    full_metric = supports_full(objective, space.size)
     found = [by_feature] if not full_metric or "feature" in metrics else []
     if full_metric and "full" in metrics:
         full, parameters = space.as_full(by_feature.parameters)
@@ -192,11 +120,6 @@ def _descents(objective: Objective, metrics: tuple[str, ...], seed: int, log: He
     if n <= DESCENT_ROWS:
         return found
     return [descend(most, end.space, end.parameters, end.ridge, FINAL_ITERATIONS) for end in found]
-
-
-def _supports_full(objective: Objective, width: int) -> bool:
-    """Whether there are enough rows for a full matrix of so many features."""
-    return width > 1 and ROWS_PER_PARAMETER * width**2 <= objective.size
 
 
 def descend_head(

@@ -7,6 +7,9 @@ from typing import Any
 
 # Features of less relevance are reported as smoothed out, and heads of less weight are not listed.
 MIN_SHARE = 0.005
+# Ridge from which on a local line is a mean, and up to which it is the same line everywhere, since w is tiny.
+RIDGE_OF_MEANS = 1e3
+RIDGE_OF_GLOBAL_LINES = 1e-7
 
 
 def summary_lines(model: Any, names: Sequence[str], target: str, source: str) -> Iterator[str]:
@@ -81,17 +84,35 @@ def missing_cells_line(model: Any) -> str | None:
 
 
 def _heads(model: Any) -> Iterator[str]:
+    """The heads with their weights; heads of the same kind, learned without one fold each, are one line."""
     heads = getattr(model, "heads_", ())
     if not heads:
         return
+    kinds: dict[str, list[Any]] = {}
+    for head in heads:
+        kinds.setdefault(_kind(model, head), []).append(head)
     yield "1 head:" if len(heads) == 1 else f"{len(heads)} heads, with their weights in the mixture:"
-    shown = [head for head in sorted(heads, key=lambda head: -head.weight) if head.weight >= MIN_SHARE]
-    for head in shown:
-        t = float(head.share.mean())
-        mixed = f"{t:.0%} standard scores, {1 - t:.0%} normal scores of ranks"
-        scaling = "standard scores" if t == 1.0 else "normal scores of ranks" if t == 0.0 else mixed
-        metric = "a full matrix w" if head.w.ndim == 2 else "one w per feature"
-        ridge = f", ridge {head.ridge:.2g}" if model._DEGREE else ""
-        yield f"  {head.weight:>4.0%}  {scaling}; {metric}{ridge}"
-    if len(shown) < len(heads):
-        yield f"  {len(heads) - len(shown)} more with weights below {MIN_SHARE:.1%}"
+    weight = {kind: sum(head.weight for head in group) for kind, group in kinds.items()}
+    shown = [kind for kind in sorted(kinds, key=lambda kind: -weight[kind]) if weight[kind] >= MIN_SHARE]
+    for kind in shown:
+        group = kinds[kind]
+        ridges = sorted(head.ridge for head in group)
+        learned = model._DEGREE and "w" in kind.split()
+        ridge = f", ridge {ridges[len(ridges) // 2]:.2g}" if learned else ""
+        count = f" ({len(group)} heads)" if len(group) > 1 else ""
+        yield f"  {weight[kind]:>4.0%}  {kind}{ridge}{count}"
+    more = sum(len(group) for kind, group in kinds.items() if kind not in shown)
+    if more:
+        yield f"  {more} more with weights below {MIN_SHARE:.1%}"
+
+
+def _kind(model: Any, head: Any) -> str:
+    """The scaling, and what a head learned, in words."""
+    t = float(head.share.mean())
+    mixed = f"{t:.0%} standard scores, {1 - t:.0%} normal scores of ranks"
+    scaling = "standard scores" if t == 1.0 else "normal scores of ranks" if t == 0.0 else mixed
+    if model._DEGREE and head.ridge >= RIDGE_OF_MEANS:
+        return f"{scaling}; local means"
+    if model._DEGREE and head.ridge <= RIDGE_OF_GLOBAL_LINES:
+        return f"{scaling}; one line for all rows"
+    return f"{scaling}; {'a full matrix w' if head.w.ndim == 2 else 'one w per feature'}"

@@ -25,18 +25,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from regard.bandwidth.head_search import (
-    FINAL_ITERATIONS,
-    FINAL_ROWS,
-    GAIN_MANY_ROWS,
-    Heads,
-    HeadSearchLog,
-    LearnedHead,
-    Progress,
-    descend_head,
-    learn_heads,
-    mix_heads,
-)
+from regard.bandwidth.head_search import FINAL_ITERATIONS, FINAL_ROWS, GAIN_MANY_ROWS, descend_head, learn_heads
+from regard.bandwidth.learned_heads import Heads, HeadSearchLog, LearnedHead, Progress, mix_heads
 from regard.bandwidth.losses import AbsoluteError, LogLoss, SquaredError, corner_of
 from regard.bandwidth.objective import Evaluation, Objective
 from regard.bandwidth.parametrization import Parametrization
@@ -396,7 +386,10 @@ def learn_heads_on_cluster(
         answer, block = compute([some(heads[-1].w, heads[-1].ridge).answer, some.queries.blocks[0]])
         answers.append(some.loss.from_units_of_y(answer))
     path = [*first.search.path, *log.path]
-    return mix_heads(_of_block(some.without_rows, block), heads, answers, first.scaling, path, first.search.interrupted)
+    groups = [(head,) for head in heads]
+    return mix_heads(
+        _of_block(some.without_rows, block), groups, answers, first.scaling, path, first.search.interrupted
+    )
 
 
 def _refined(some: ClusterObjective, head: LearnedHead, growth: float, log: HeadSearchLog) -> LearnedHead:

@@ -8,7 +8,8 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from regard.bandwidth.distinct import distinct, expand_rows
-from regard.bandwidth.head_search import HeadSearch, LearnedHead, learn_heads
+from regard.bandwidth.head_search import learn_heads
+from regard.bandwidth.learned_heads import HeadSearch, LearnedHead
 from regard.bandwidth.scaling import Scaling
 from regard.core.arrays import Array
 from regard.core.scores import Gaussian
@@ -89,8 +90,9 @@ class KernelRegressor(SmoothingRegressor):
     Parameters
     ----------
     engine, tol, device, missing : as in ``NadarayaWatsonRegressor``.
+        ``engine`` and ``device`` say how predictions are computed, and with more than 2,000 rows also the search.
     random_state : int, RandomState or None, default=None
-        Seed of the subsamples that large tables are searched on; None is a fixed seed.
+        Seed of folds and subsamples of rows; None is a fixed seed.
     kernel : dict or list, default=None
         Kernels of the columns of a mixed table (docs/tables.md).
 
@@ -98,25 +100,26 @@ class KernelRegressor(SmoothingRegressor):
     ----------
     heads_ : tuple of records
         The heads: mixture weight c, weight of the standard score in the scaling of each column, w in scaled units,
-        ridge λ.
+        ridge λ. Up to 2,000 rows each kind of head occurs once for each fold that its search has left out.
     scaling_ : record
         The scalings of the columns, with at most 1,000 knots each.
     bandwidth_, w_ : arrays of shape (d,)
         Bandwidth of each feature at its median, in the units of X, and its inverse.
     loo_predictions_, loo_score_ : array of the shape of y, float
-        Leave-one-out predictions, and their R².
+        Left-out predictions, and their R²: each row without itself and, up to 2,000 rows, by heads whose search has
+        not seen it. With more than 20,000 rows those of a sample; the others are NaN.
     search_ : record
         Evaluations and path of the search.
     feature_relevance_, key_, value_, sample_weight_, n_features_in_, feature_names_in_ :
         as in ``NadarayaWatsonRegressor``.
 
-    *Empty rows*: there are none. *Cost*: ``fit`` takes some hundred passes of O(min(K, 2,000)·K·d²) and one of
-    O(K²·d²) per head, ``predict`` O(Q·K·d²) per head; memory O((Q·d + K)·d) and a tile.
+    *Empty rows*: there are none. *Cost*: ``fit`` takes some hundred passes of O(min(K, 2,000)²·d²), and with more
+    rows some ten per head of O(min(K, 6,000)·K·d²), ``predict`` O(Q·K·d²) per head; memory O((Q·d + K)·d) and a tile.
 
     >>> import numpy as np
     >>> x = np.linspace(0.0, 3.0, 30)[:, None]
     >>> KernelRegressor().fit(x, np.sin(x[:, 0])).predict([[1.5]]).round(2).tolist()
-    [1.0]
+    [0.99]
     """
 
     heads_: tuple[LearnedHead, ...]

@@ -252,7 +252,9 @@ class SmoothingRegressor(RegressorMixin, SmoothingEstimator):  # type: ignore[mi
         return Residuals(as_columns(self.residuals_), as_columns(self.standardised_residuals_), *self.spread_)
 
     def _what_to_relearn(self) -> Relearn | None:
-        """What is relearned without a row's fold."""
+        """What is relearned without a row's fold; nothing for a mixture, whose left-out answers are cross-fitted."""
+        if "heads_" in vars(self):
+            return None
         params = self.get_params(deep=False)
         given = [(params.get(name, expected), expected) for name, expected in RELEARNABLE_PARAMETERS.items()]
         if "search_" not in vars(self) or not all(isinstance(one, str) and one == expected for one, expected in given):

@@ -19,7 +19,7 @@ from scipy.optimize import minimize
 
 from regard.bandwidth.adaptive import evaluate_adaptive, neighbourhood_of
 from regard.bandwidth.distinct import Distinct, distinct, expand_rows
-from regard.bandwidth.head_search import ERROR_FLOOR, ROTATION_PENALTY
+from regard.bandwidth.line_heads import ERROR_FLOOR, ROTATION_PENALTY
 from regard.bandwidth.parametrization import MAX_ROTATION
 from regard.bandwidth.rules import counts_repetitions
 from regard.bandwidth.search import RIDGE_BOUNDS

@@ -338,18 +338,20 @@ class Smoother:
         is with respect to the features.
         """
 
-        def part(one: Smoother, head: Head, at: Array, mix: float) -> Answer:
+        def part(one: Smoother, head: Head, at: Array) -> Answer:
             output, empty = of_head(one, head, head.transform.queries(at))
-            output = output if mix == 1.0 else mix * output
             return Answer(output * head.transform.slope(at)[:, None, :] if derivative else output, empty)
 
         if len(self.heads) == 1:
-            output, empty = self.by_width(query, lambda one, at: part(one, one.heads[0], at, 1.0))
+            output, empty = self.by_width(query, lambda one, at: part(one, one.heads[0], at))
             return Answer(output if output.dtype == query.dtype else output.astype(query.dtype), empty)
-        total: Any = 0.0
-        for head in self.heads:
-            total = total + part(self, head, query, head.mix).output
-        return Answer(np.asarray(total, query.dtype), np.zeros(len(query), bool))
+        # Relative to the first head: weights of a mix add up to 1 but for rounding, which large outputs would show.
+        first, *others = self.heads
+        base = np.asarray(part(self, first, query).output)
+        total = np.zeros_like(base)
+        for head in others:
+            total += head.mix * (part(self, head, query).output - base)
+        return Answer(np.asarray(base + total, query.dtype), np.zeros(len(query), bool))
 
     def by_width(self, query: Array, answer: Callable[[Smoother, Array], Answer]) -> Answer:
         """``answer`` at queries, each with its own bandwidth if the bandwidth is adaptive."""

@@ -21,8 +21,8 @@ from regard.store.model_schema import KINDS, check_classes, kind_of, sizes_of
 # Named tuples that a fitted attribute may be: name in files → path of the class.
 RECORDS = {
     "Coding": "regard.data.columns.Coding",
-    "Head": "regard.bandwidth.head_search.LearnedHead",
-    "HeadSearch": "regard.bandwidth.head_search.HeadSearch",
+    "Head": "regard.bandwidth.learned_heads.LearnedHead",
+    "HeadSearch": "regard.bandwidth.learned_heads.HeadSearch",
     "History": "regard.estimators.attention.History",
     "NeighbourSearch": "regard.bandwidth.adaptive.NeighbourSearch",
     "Part": "regard.data.columns.Part",

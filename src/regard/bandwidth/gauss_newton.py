@@ -1,0 +1,84 @@
+"""Least squares by Gauss–Newton steps with Levenberg's and Marquardt's damping, within bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from regard.core.arrays import Array
+
+# Damping of the first step, and its smallest value.
+FIRST_DAMPING = 0.1
+LEAST_DAMPING = 1e-6
+# Above this damping no step can be found.
+MAX_DAMPING = 1e8
+# Part of the largest curvature that the damping of every parameter has at least: flat directions move little.
+LEVEL_DAMPING = 0.01
+# Largest change of a parameter in one step.
+MAX_STEP = 1.5
+# Factors on the damping after a step that gained as predicted, less than predicted, and nothing.
+AFTER_GOOD_STEP = 0.2
+AFTER_POOR_STEP = 3.0
+AFTER_FAILED_STEP = 6.0
+# Steps in a row with a small gain after which a descent ends: plateaus are common.
+MAX_SMALL_STEPS = 2
+# Shares of the predicted gain from which a step is good, and up to which it is poor.
+GOOD_SHARE = 0.75
+POOR_SHARE = 0.25
+
+
+class Curved(NamedTuple):
+    """A function at one point, with the quadratic that approximates it there."""
+
+    value: float
+    gradient: Array  # (k,)
+    curvature: Array  # (k, k)  positive semidefinite
+
+
+def minimise(
+    at: Callable[[Array], Curved], x: Array, low: Array, high: Array, *, evaluations: int, gain: float
+) -> tuple[Array, float]:
+    """A minimum near x (k,) within bounds, and the value there.
+
+    It ends when a step would gain less than ``gain``, when two in a row do, and after so many ``evaluations``.
+
+    >>> def at(x):
+    ...     return Curved(float((x[0] - 3.0) ** 2), 2.0 * (x - 3.0), np.array([[2.0]]))
+    >>> minimise(at, np.zeros(1), np.full(1, -9.0), np.full(1, 9.0), evaluations=20, gain=1e-12)[0].round(3).tolist()
+    [3.0]
+    """
+    x = np.clip(x, low, high)
+    here, damping, left, small = at(x), FIRST_DAMPING, evaluations - 1, 0
+    while left > 0:
+        # A parameter at a bound that it would cross stays there.
+        free = ~((x <= low) & (here.gradient > 0.0)) & ~((x >= high) & (here.gradient < 0.0))
+        if not free.any():
+            break
+        gradient, curvature = here.gradient[free], here.curvature[np.ix_(free, free)]
+        diagonal = np.diagonal(curvature)
+        unit = diagonal + LEVEL_DAMPING * diagonal.max() + np.finfo(np.float64).tiny
+        step = -np.linalg.solve(curvature + np.diag(damping * unit), gradient)
+        step *= min(1.0, MAX_STEP / max(float(np.abs(step).max()), MAX_STEP))
+        there = x.copy()
+        there[free] += step
+        there = np.clip(there, low, high)
+        step = (there - x)[free]
+        predicted = -float(gradient @ step + 0.5 * step @ curvature @ step)
+        if not predicted > gain or damping > MAX_DAMPING:
+            break
+        found, left = at(there), left - 1
+        gained = here.value - found.value
+        if not gained > 0.0:
+            damping *= AFTER_FAILED_STEP
+            continue
+        if gained > GOOD_SHARE * predicted:
+            damping = max(AFTER_GOOD_STEP * damping, LEAST_DAMPING)
+        elif gained < POOR_SHARE * predicted:
+            damping *= AFTER_POOR_STEP
+        x, here = there, found
+        small = small + 1 if gained < gain else 0
+        if small == MAX_SMALL_STEPS:
+            break
+    return x, here.value

@@ -1,0 +1,123 @@
+"""Left-out lines by products of matrices: the answers of the exact engines, and derivatives of finite differences."""
+
+import numpy as np
+import pytest
+
+from regard.bandwidth import Objective, left_out_lines
+from regard.bandwidth.left_out_lines import LeftOutLines, kd_order, solve_positive
+
+RNG = np.random.default_rng(23)
+N, D = 150, 3
+X = RNG.normal(size=(N, D))
+Y = np.stack([np.sin(2.0 * X[:, 0]) + X[:, 1] * X[:, 2], X[:, 0] ** 2], axis=1) + 0.1 * RNG.normal(size=(N, 2))
+W = np.diag([1.2, 0.6, 2.0]) + 0.2 * RNG.normal(size=(D, D))
+CASES = {
+    "one output": (Y[:, 0], {}),
+    "two outputs": (Y, {}),
+    "importances": (Y[:, 0], {"sample_weight": RNG.uniform(0.1, 3.0, N)}),
+    "repetitions": (Y[:, 0], {"sample_weight": RNG.integers(1, 4, N)}),
+    "groups": (Y[:, 0], {"groups": RNG.integers(0, 20, N)}),
+}
+
+
+def lines_of(case, X=X, **options):
+    y, more = CASES[case]
+    objective = Objective.of(X, y, degree=1, **more, **options)
+    return objective, LeftOutLines.of(objective, objective.key)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("factor", [0.01, 1.0, 30.0, 3000.0])
+def test_answers_are_those_of_the_engines(case, factor):
+    objective, lines = lines_of(case)
+    expected = objective(factor * W, 0.05).answer
+    np.testing.assert_allclose(
+        objective.loss.in_units_of_y(lines(factor * W, 0.05).answer), expected, rtol=0, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gradients_are_those_of_the_engines(case):
+    objective, lines = lines_of(case)
+    found, expected = lines(W, 0.05, metric="full"), objective(W, 0.05, gradient=True)
+    share = objective.counts / objective.counts.sum()
+    pull = 2.0 * share[:, None] * (found.answer - objective.loss.columns) / found.answer.shape[1]
+    by_w = np.linalg.inv(W).T @ np.einsum("qp,qpab->ab", pull, found.by_metric)
+    np.testing.assert_allclose(by_w, expected.w, rtol=1e-9, atol=1e-12)
+    assert (pull * found.by_log_ridge).sum() == pytest.approx(expected.log_ridge, rel=1e-9)
+    by_feature = lines(W, 0.05, metric="feature").by_metric
+    np.testing.assert_allclose(by_feature, np.einsum("qpaa->qpa", found.by_metric), rtol=1e-12, atol=1e-14)
+
+
+def test_every_entry_of_the_jacobian_is_a_finite_difference():
+    _, lines = lines_of("two outputs")
+    found, step = lines(W, 0.05, metric="full"), 1e-5
+    for a, b in ((0, 0), (0, 2), (2, 0), (1, 2)):
+        away = np.zeros((D, D))
+        away[a, b] = step
+        up, down = (lines(W @ (np.eye(D) + sign * away), 0.05).answer for sign in (1.0, -1.0))
+        np.testing.assert_allclose(found.by_metric[:, :, a, b], (up - down) / (2.0 * step), atol=1e-7)
+
+
+def test_a_row_without_itself_is_literally_deleted():
+    objective, lines = lines_of("one output")
+    for row in (0, 7):
+        others = np.delete(np.arange(N), row)
+        z, at = X[others] @ W, X[row] @ W
+        weight = np.exp(-0.5 * ((z - at) ** 2).sum(axis=1))
+        weight /= weight.sum()
+        value = objective.loss.columns[others, 0]
+        mean, height = weight @ (z - at), weight @ value
+        cross = (weight * (value - height)) @ (z - at - mean)
+        cov = ((z - at - mean) * weight[:, None]).T @ (z - at - mean) + 0.05 * (1.0 + mean @ mean) * np.eye(D)
+        expected = height - mean @ np.linalg.solve(cov, cross)
+        assert lines(W, 0.05).answer[row, 0] == pytest.approx(expected, abs=1e-12)
+
+
+def test_rows_far_from_all_others_have_an_answer():
+    far = X.copy()
+    far[0] += 1e3
+    objective, lines = lines_of("one output", far)
+    np.testing.assert_allclose(
+        objective.loss.in_units_of_y(lines(W, 0.1).answer), objective(W, 0.1).answer, rtol=0, atol=1e-9
+    )
+    assert np.isfinite(lines(W, 0.1, metric="full").by_metric).all()
+    assert np.isfinite(lines(W, 0.1, metric="full", single=True).by_metric).all()
+
+
+def test_single_precision_is_close():
+    _, lines = lines_of("two outputs")
+    exact, rough = (lines(W, 0.05, metric="full", single=single) for single in (False, True))
+    assert 0.0 < np.abs(exact.answer - rough.answer).max() < 1e-4
+    np.testing.assert_allclose(rough.by_metric, exact.by_metric, atol=1e-3)
+
+
+@pytest.mark.parametrize("tile", [7, 16])
+def test_tiles_change_nothing(tile, monkeypatch):
+    """With several tiles rows are sorted, far tiles are skipped, and weights are computed twice."""
+    _, lines = lines_of("repetitions")
+    some = np.array([3, 140, 77])
+    sharp = 4.0 * W
+    whole, part = lines(sharp, 0.05, metric="full"), lines(sharp, 0.05, some)
+    np.testing.assert_allclose(part.answer, whole.answer[some], rtol=0, atol=1e-12)
+    monkeypatch.setattr(left_out_lines, "TILE_KEYS", tile)
+    monkeypatch.setattr(left_out_lines, "BLOCK_ROWS", 5)
+    _, again = lines_of("repetitions")
+    tiled = again(sharp, 0.05, metric="full")
+    np.testing.assert_allclose(tiled.answer, whole.answer, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(tiled.by_metric, whole.by_metric, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(again(sharp, 0.05, some).answer, part.answer, rtol=0, atol=1e-11)
+
+
+def test_leaves_of_a_kd_tree_are_runs():
+    points = RNG.uniform(size=(1000, 2))
+    order = kd_order(points, 50)
+    assert np.array_equal(np.sort(order), np.arange(1000))
+    spans = [np.ptp(points[order[start : start + 50]], axis=0).max() for start in range(0, 1000, 50)]
+    assert max(spans) < 0.5
+
+
+def test_small_systems_are_solved_at_once():
+    root = RNG.normal(size=(20, 4, 4))
+    matrix, right = root @ root.mT + 0.1 * np.eye(4), RNG.normal(size=(20, 2, 4))
+    np.testing.assert_allclose(solve_positive(matrix, right), np.linalg.solve(matrix, right.mT).mT, rtol=1e-8)
