@@ -70,6 +70,7 @@ bench:           ## speed and memory side by side with peers (installed apart, i
 	.venv-bench/bin/python benchmarks/import_time.py
 	.venv-bench/bin/python benchmarks/bandwidth.py
 	.venv-bench/bin/python benchmarks/speed.py
+	.venv-bench/bin/python benchmarks/fit.py --limit 60
 
 clean:           ## remove what the targets made
 	rm -rf $(VENV) .venv-bench tour .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -7,20 +7,20 @@ coverage and width of 90 % intervals, mean log-likelihood beside that published 
     python benchmarks/intervals.py [--sets yacht,energy] [--splits 3] [--peer-splits 3]
 
 Boosting takes longer than everything else and is run on the first splits only; losses are compared on those.
+``--sets`` also takes the further sets of accuracy.py.
 """
 
 from __future__ import annotations
 
 import argparse
 import warnings
-from itertools import islice
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor
 
-from accuracy import FLOOR, SHARED, Array, Split, california, uci
+from accuracy import FLOOR, SHARED, SPLITS, Array, Split, split
 from machine import describe, facts, save, table
 from regard import KernelRegressor
 
@@ -30,10 +30,6 @@ LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 PUBLISHED = {"yacht": -1.25, "energy": -1.21, "concrete": -2.93, "kin8nm": 1.14, "power-plant": -2.80}
 # Rows that the jackknife is asked about: it looks at every weight.
 ASKED = 200
-
-
-def split(name: str, number: int) -> Split:
-    return next(islice(california() if name == "california" else uci(name), number, None))
 
 
 def pinball(y: Array, quantile: Array) -> float:
@@ -70,7 +66,7 @@ def boosted(given: Split) -> dict[str, float]:
 def measure(sets: list[str], splits: int, peer_splits: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in sets:
-        count = min(splits, 5 if name == "california" else 20)
+        count = min(splits, SPLITS[name])
         found[name] = {"ours": [], "boosting": []}
         for number in range(count):
             given = split(name, number)
