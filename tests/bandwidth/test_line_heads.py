@@ -10,6 +10,7 @@ from regard.bandwidth import Objective, line_heads
 from regard.bandwidth.gauss_newton import Curved, minimise
 from regard.bandwidth.learned_heads import HeadSearchLog
 from regard.bandwidth.line_heads import LINES, SIMPLE, HeadKind
+from regard.bandwidth.losses import SquaredError
 from regard.bandwidth.scaling import Scaling
 
 RNG = np.random.default_rng(31)
@@ -116,6 +117,28 @@ def test_a_straight_line_with_few_rows():
     model = KernelRegressor().fit(x, x @ np.arange(10.0))
     new = RNG.normal(size=(100, 10))
     assert np.sqrt(np.mean((model.predict(new) - new @ np.arange(10.0)) ** 2)) < 2.0
+
+
+def test_a_far_worse_head_does_not_pull_the_mix_to_equal_shares():
+    """However large its errors are, it has next to no weight, and the good heads share theirs as without it."""
+    rng = np.random.default_rng(3)
+    counts = np.ones(200)
+    loss = SquaredError.of(rng.normal(size=200), counts)
+    good = loss.columns + np.array([0.1, 0.3])[:, None, None] * rng.normal(size=(2, 200, 1))
+    alone = loss.mix(good, counts)
+    for size in (3.0, 30.0):
+        poor = loss.columns + size * rng.normal(size=(1, 200, 1))
+        weights = loss.mix(np.concatenate([good, poor]), counts)
+        assert weights[2] < 0.01
+        np.testing.assert_allclose(weights[:2], alone, atol=0.01)
+
+
+def test_a_smooth_function_without_noise():
+    """Local means and other poor heads have no weight: the error is that of lines, curvature·distance²/2."""
+    x = np.linspace(0.0, 3.0, 30)[:, None]
+    new = np.linspace(0.0, 3.0, 301)[:, None]
+    error = KernelRegressor().fit(x, np.sin(x[:, 0])).predict(new) - np.sin(new[:, 0])
+    assert np.abs(error).max() < 4e-3
 
 
 def test_heads_of_many_rows_are_learned_from_a_part(monkeypatch):

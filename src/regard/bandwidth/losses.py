@@ -10,8 +10,8 @@ from scipy.optimize import nnls
 
 from regard.core.arrays import Array
 
-# Penalty on unequal mixing weights, in units of the squared error of the equal mix: with few rows the best head by
-# leave-one-out is often so by chance.
+# Penalty on unequal mixing weights, in units of the least squared error among the heads and their equal mix: with few
+# rows the best head by leave-one-out is often so by chance, but not if the others are far worse.
 EVEN_MIX_PENALTY = 0.1
 # Number of rows beyond which the penalty decreases, in inverse proportion.
 ROWS_OF_FULL_PENALTY = 1000.0
@@ -87,16 +87,18 @@ class SquaredError:
     def mix(self, answers: Array, counts: Array) -> Array:
         """Weights (H,) on the simplex for answers (H, n, P) with the least squared error of their mix.
 
-        A small penalty favours equal weights: similar heads predict too similarly to tell which one is best.
+        A small penalty favours equal weights: similar heads predict too similarly to tell which one is best. It is
+        relative to what the best head leaves, so that heads that are far worse do not raise it.
         """
         count = len(answers)
         even = EVEN_MIX_PENALTY * min(1.0, ROWS_OF_FULL_PENALTY / float(counts.sum()))
         share = np.sqrt(counts / counts.sum())[:, None]
         errors = (share * (answers - self.columns)).reshape(count, -1).T
         size = max(float(np.linalg.norm(errors.mean(axis=1))), 1e-150)
+        pull = np.sqrt(even) * max(min(size, float(np.linalg.norm(errors, axis=0).min())), 1e-150)
         # Non-negative least squares; a heavy last row makes the weights add up to 1.
-        system = np.vstack([errors, np.sqrt(even) * size * np.eye(count), 1e4 * size * np.ones((1, count))])
-        right = np.concatenate([np.zeros(len(errors)), np.full(count, np.sqrt(even) * size / count), [1e4 * size]])
+        system = np.vstack([errors, pull * np.eye(count), 1e4 * size * np.ones((1, count))])
+        right = np.concatenate([np.zeros(len(errors)), np.full(count, pull / count), [1e4 * size]])
         weights = nnls(system, right)[0]
         return np.asarray(weights / weights.sum())
 
