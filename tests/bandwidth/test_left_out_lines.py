@@ -121,3 +121,28 @@ def test_small_systems_are_solved_at_once():
     root = RNG.normal(size=(20, 4, 4))
     matrix, right = root @ root.mT + 0.1 * np.eye(4), RNG.normal(size=(20, 2, 4))
     np.testing.assert_allclose(solve_positive(matrix, right), np.linalg.solve(matrix, right.mT).mT, rtol=1e-8)
+
+
+@pytest.fixture
+def gpu_on_cpu(monkeypatch):
+    """What runs on a GPU runs on the CPU."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr("regard.engines.gpu.placement.device", lambda: torch.device("cpu"))
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("factor", [0.01, 1.0, 300.0])
+@pytest.mark.parametrize("block_cells", [7 * N, 1 << 20])
+def test_a_gpu_takes_the_same_products(gpu_on_cpu, monkeypatch, case, factor, block_cells):
+    from regard.bandwidth import device_lines
+
+    monkeypatch.setattr(device_lines, "BLOCK_CELLS", block_cells)
+    (_, here), (_, there) = lines_of(case), lines_of(case, engine="fused")
+    assert there.gpu
+    assert not here.gpu
+    rows = np.arange(3, N, 2)
+    for metric in ("feature", "full"):
+        found, expected = (lines(factor * W, 0.05, rows, metric=metric) for lines in (there, here))
+        for one, other in zip(found, expected, strict=True):
+            # Derivatives are differences of squares of coordinates.
+            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12 * max(1.0, factor**2))

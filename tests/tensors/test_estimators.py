@@ -50,6 +50,18 @@ def test_the_same_answers(model, monkeypatch):
 
 
 @pytest.mark.usefixtures("on_device")
+def test_a_mixture_is_learned_there(monkeypatch):
+    from regard.bandwidth import device_lines
+
+    blocks, block = [], device_lines.DeviceBlock
+    monkeypatch.setattr(device_lines, "DeviceBlock", lambda *given: blocks.append(1) or block(*given))
+    here, there = regard.KernelRegressor().fit(X, Y), regard.KernelRegressor(device="cuda").fit(X, Y)
+    assert blocks
+    assert np.allclose(there.loo_predictions_, here.loo_predictions_, rtol=1e-6, atol=1e-6)
+    assert there.search_.evaluations == here.search_.evaluations
+
+
+@pytest.mark.usefixtures("on_device")
 def test_a_deep_kernel_answers_there():
     here = regard.AttentionRegressor(max_iter=1, random_state=0).fit(X, Y)
     there = regard.AttentionRegressor(max_iter=1, random_state=0).fit(X, Y).set_params(device="cuda")

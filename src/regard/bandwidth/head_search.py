@@ -55,15 +55,15 @@ GAIN_FEW_ROWS = 1e-7
 def learn_heads(X: Array, y: Array, *, seed: int = 0, progress: Progress | None = None, **options: Any) -> Heads:
     """Learn scaling, metric, bandwidth and degree of every head, and their mix; ``options`` as ``Objective.of``.
 
-    Lines are learned by products of matrices (``line_heads``) unless an engine is named and there are many rows; class
-    probabilities, and lines with a named engine, by descents with the gradient that the engine computes.
+    Lines are learned by products of matrices (``line_heads``), on the CPU or a GPU, unless a CPU engine is named and
+    there are many rows; class probabilities, and lines with such an engine, by descents with the engine's gradient.
 
     *Cost*: see ``line_heads``; otherwise some hundred evaluations of O(min(n, 2,000)·n·d²), and one of O(n²·d²) per
     head.
     """
     first = Objective.of(X, y, **options)
     scaling = Scaling.of(first.key, first.counts)
-    if first.degree and (first.engine == "auto" or len(first.rows) <= DESCENT_ROWS):
+    if first.degree and (first.engine in ("auto", "fused") or len(first.rows) <= DESCENT_ROWS):
         return learn_line_heads(first, scaling, seed, progress)
     log = HeadSearchLog(progress, _planned_rows(first))
     heads: list[tuple[LearnedHead]] = []

@@ -11,12 +11,14 @@ f = v̄ − δ̄·β, and a change of the scores changes it by Σ_k weight_k·h_
     h_k = (1 − p·a_k)(b_k − β·a_k) + λ(1 + ‖δ̄‖²) p·β + 2λ(p·β) δ̄·a_k,   a_k = δ_k − δ̄,  b_k = y_k − v̄
 
 a combination of the columns of φ: a second product gives h of all pairs, and a third one Σ weight·h·δδᵀ, the derivative
-of every row's answer by E in W(I + E). Nothing here is compiled: a first fit does not wait for a compiler.
+of every row's answer by E in W(I + E). Nothing here is compiled: a first fit does not wait for a compiler. On a GPU
+(``device_lines``) torch takes the same products.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -61,6 +63,10 @@ class LeftOut(NamedTuple):
     by_log_ridge: Array | None  # (Q, P)
 
 
+# A function of a block of rows (q,) that gives its weights, which have ``products``, and its moments (q, B).
+_MomentsOf = Callable[[Array], tuple[Any, Array]]
+
+
 class _Coordinates(NamedTuple):
     """All rows in a head's coordinates, and the matrices whose products are taken."""
 
@@ -82,6 +88,7 @@ class LeftOutLines:
     staying: Array | None  # (n,)  mass of the copies of a row that stay when one is left out
     groups: Array | None  # (n,)  rows of a group are left out together; None: every row alone
     tol: float = 0.0  # share of its attention mass that a row may lose
+    gpu: bool = False  # products on a GPU, in float64 and over all keys
 
     @classmethod
     def of(cls, objective: Objective, position: Array, tol: float = 0.0) -> LeftOutLines:
@@ -93,7 +100,8 @@ class LeftOutLines:
             staying = repeated * weight / (repeated + 1.0)
         alone = len(np.unique(objective.labels)) == len(objective.labels)
         groups = None if alone else objective.labels
-        return cls(position - position.mean(axis=0), objective.loss.columns, weight, staying, groups, tol)
+        centred, gpu = position - position.mean(axis=0), objective.engine == "fused"
+        return cls(centred, objective.loss.columns, weight, staying, groups, tol, gpu)
 
     def among(self, rows: Array) -> LeftOutLines:
         """Some of the rows, as if there were no others."""
@@ -102,7 +110,7 @@ class LeftOutLines:
             return None if part is None else part[rows]
 
         parts = (take(self.weight), take(self.staying), take(self.groups))
-        return LeftOutLines(self.position[rows], self.columns[rows], *parts, self.tol)
+        return LeftOutLines(self.position[rows], self.columns[rows], *parts, self.tol, self.gpu)
 
     @cached_property
     def _order(self) -> Array:
@@ -127,7 +135,7 @@ class LeftOutLines:
         *Cost*: O(Q·n·r·(r + P)) time, three products of matrices with derivatives and one without; memory O(n·r²).
         """
         rows = np.arange(len(self.position)) if rows is None else rows
-        if len(self.position) > MAX_TILES_KEPT * TILE_KEYS:
+        if self._skips_tiles:
             inside, place = self._sorted
             at = place[rows]
             order = np.argsort(at)
@@ -138,49 +146,78 @@ class LeftOutLines:
             return LeftOut(*parts)  # type: ignore[arg-type]
         return self._at(W, ridge, rows, metric, single)
 
+    @property
+    def _skips_tiles(self) -> bool:
+        """Whether rows are ordered, and tiles of keys far from a block of rows skipped."""
+        return not self.gpu and len(self.position) > MAX_TILES_KEPT * TILE_KEYS
+
     def _at(self, W: Array, ridge: float, rows: Array, metric: str | None, single: bool) -> LeftOut:
         """The same, with rows in order."""
         z = self.position @ W
         square = (z**2).sum(axis=1)
-        single = single and float((square > MAX_SQUARE_SINGLE).mean()) <= MAX_SHARE_BEYOND
+        single = single and not self.gpu and float((square > MAX_SQUARE_SINGLE).mean()) <= MAX_SHARE_BEYOND
         beyond = ~(square <= (MAX_SQUARE_SINGLE if single else MAX_SQUARE_DOUBLE))
-        space = self._coordinates(z, metric, np.dtype(np.float32 if single else np.float64))
+        moments_of = self._on_gpu(z, metric, beyond) if self.gpu else self._on_cpu(z, metric, beyond, single)
         count, width = self.columns.shape[1], z.shape[1]
         answer = np.empty((len(rows), count))
         shape = (width, width) if metric == "full" else (width,)
         slopes = None if metric is None else np.empty((len(rows), count, *shape))
         by_ridge = None if metric is None else np.empty((len(rows), count))
-        tiles = _TileBounds.of(z, self.weight) if len(z) > MAX_TILES_KEPT * TILE_KEYS else None
 
         def run(block: slice) -> None:
             at = rows[block]
-            weights, moments = self._moments(space, at, beyond[at], tiles)
-            line = _lines(moments, space.z[at], ridge, count)
+            weights, moments = moments_of(at)
+            line = _lines(moments, z[at], ridge, count)
             answer[block] = line.answer
             if slopes is None or by_ridge is None:
                 return
             by_ridge[block] = line.by_log_ridge
             for p in range(count):
-                sums = weights.products(line.coefficients(p), space)
+                sums = weights.products(line.coefficients(p))
                 slopes[block, p] = line.slopes(p, sums / moments[:, :1], metric)
 
-        run_jobs(run, split_range(len(rows), BLOCK_ROWS), available_threads())
+        blocks = split_range(len(rows), self._block_rows)
+        run_jobs(run, blocks, 1 if self.gpu else available_threads())
         return LeftOut(answer, slopes, by_ridge)
 
-    def _coordinates(self, z: Array, metric: str | None, dtype: np.dtype[Any]) -> _Coordinates:
-        count, (a, b) = len(z), np.triu_indices(z.shape[1])
-        one, half = np.ones((count, 1), dtype), 0.5 * (z**2).sum(axis=1)
-        bias = -half if self.weight is None else np.log(self.weight) - half
-        left = np.column_stack([z, -half, np.ones(count)]).astype(dtype)
-        right = np.column_stack([z, np.ones(count), bias]).astype(dtype)
-        near, value = z.astype(dtype), self.columns.astype(dtype)
-        both = near[:, a] * near[:, b]
-        across = (near[:, None, :] * value[:, :, None]).reshape(count, -1)
-        basis = np.concatenate([one, near, both, value, across], axis=1)
-        squares = None
-        if metric is not None:
-            squares = np.concatenate([one, near, both if metric == "full" else near**2], axis=1)
-        return _Coordinates(z, left, np.ascontiguousarray(right.T), basis, np.ascontiguousarray(basis.T), squares)
+    @property
+    def _block_rows(self) -> int:
+        if not self.gpu:
+            return BLOCK_ROWS
+        # It comes with torch, which the CPU does without.
+        from regard.bandwidth.device_lines import block_rows
+
+        return block_rows(len(self.position))
+
+    def _on_cpu(self, z: Array, metric: str | None, beyond: Array, single: bool) -> _MomentsOf:
+        """A function of a block of rows: its weights, and the moments Σ weight·φ (q, B) in float64."""
+        dtype = np.dtype(np.float32 if single else np.float64)
+        left, right = (matrix.astype(dtype) for matrix in _score_factors(np, z, self._log_weight))
+        basis, squares = _bases(np, z.astype(dtype), self.columns.astype(dtype), metric)
+        space = _Coordinates(z, left, np.ascontiguousarray(right.T), basis, np.ascontiguousarray(basis.T), squares)
+        tiles = _TileBounds.of(z, self.weight) if self._skips_tiles else None
+        return lambda at: self._moments(space, at, beyond[at], tiles)
+
+    def _on_gpu(self, z: Array, metric: str | None, beyond: Array) -> _MomentsOf:
+        """The same on a GPU."""
+        import torch
+
+        from regard.bandwidth.device_lines import DeviceBlock, DeviceKeys, on_device
+
+        near, log_weight = on_device(z), on_device(self._log_weight)
+        factors = _score_factors(torch, near, log_weight)
+        bases = _bases(torch, near, on_device(self.columns), metric)
+        keys = DeviceKeys(near, *factors, *bases, log_weight, on_device(self.staying), on_device(self.groups))
+
+        def moments_of(at: Array) -> tuple[DeviceBlock, Array]:
+            block = DeviceBlock(keys, at, beyond[at], LEAST_SCORE, LEAST_MASS_DOUBLE)
+            return block, block.moments
+
+        return moments_of
+
+    @property
+    def _log_weight(self) -> Array | None:
+        return None if self.weight is None else np.log(self.weight)
 
     def _moments(
         self, space: _Coordinates, at: Array, beyond: Array, tiles: _TileBounds | None
@@ -205,6 +242,24 @@ class LeftOutLines:
         for rows in weights.poor_chunks():
             moments[rows] = weights.exactly(rows)
         return weights, moments
+
+
+def _score_factors(xp: Any, z: Any, log_weight: Any) -> tuple[Any, Any]:
+    """Matrices (n, r + 2) of numpy or torch whose product over keys is score + log weight."""
+    one, half = xp.ones_like(z[:, :1]), 0.5 * (z**2).sum(axis=1)[:, None]
+    bias = -half if log_weight is None else log_weight[:, None] - half
+    return xp.concatenate([z, -half, one], axis=1), xp.concatenate([z, one, bias], axis=1)
+
+
+def _bases(xp: Any, z: Any, value: Any, metric: str | None) -> tuple[Any, Any]:
+    """φ (n, B) of all keys, and what weight·h is summed with (n, S) for derivatives by the metric."""
+    a, b = np.triu_indices(z.shape[1])
+    one, both = xp.ones_like(z[:, :1]), z[:, a] * z[:, b]
+    across = (z[:, None, :] * value[:, :, None]).reshape(len(z), -1)
+    basis = xp.concatenate([one, z, both, value, across], axis=1)
+    if metric is None:
+        return basis, None
+    return basis, xp.concatenate([one, z, both if metric == "full" else z**2], axis=1)
 
 
 class _BlockWeights:
@@ -273,8 +328,9 @@ class _BlockWeights:
             self._leave_out(score, rows, slice(0, len(z)), np.log)
         return np.asarray(np.exp(score - score.max(axis=1, keepdims=True)))
 
-    def products(self, coefficients: Array, space: _Coordinates) -> Array:
+    def products(self, coefficients: Array) -> Array:
         """Σ weight·h·[1, z, z²] for h = coefficients (q, B)·φ, in float64."""
+        space = self.space
         assert space.squares is not None
         narrow = coefficients.astype(space.basis.dtype)
         total = np.zeros((len(self.at), space.squares.shape[1]))
