@@ -18,9 +18,11 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
+from regard.bandwidth.class_heads import MAX_ROWS_CROSS_FITTED, learn_class_heads
 from regard.bandwidth.descent import Point
 from regard.bandwidth.learned_heads import Heads, HeadSearchLog, LearnedHead, Progress, mix_heads
 from regard.bandwidth.line_heads import ERROR_FLOOR, ROTATION_PENALTY, learn_line_heads, supports_full
+from regard.bandwidth.losses import LogLoss
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.parametrization import Parametrization, feature_scales
 from regard.bandwidth.scaling import Scaling
@@ -63,8 +65,11 @@ def learn_heads(X: Array, y: Array, *, seed: int = 0, progress: Progress | None 
     """
     first = Objective.of(X, y, **options)
     scaling = Scaling.of(first.key, first.counts)
+    classes = isinstance(first.loss, LogLoss)
     if first.degree and (first.engine == "auto" or len(first.rows) <= DESCENT_ROWS):
         return learn_line_heads(first, scaling, seed, progress)
+    if classes and len(first.rows) <= MAX_ROWS_CROSS_FITTED:
+        return learn_class_heads(first, scaling, seed, progress)
     log = HeadSearchLog(progress, _planned_rows(first))
     heads: list[tuple[LearnedHead]] = []
     answers: list[Array] = []
