@@ -125,8 +125,8 @@ def figures_table(found: dict[str, Any], part: str, best: Callable[..., float], 
         cells = [f"**{value:{digits}}**" if value == top else f"{value:{digits}}" for value in values.values()]
         others = [value for who, value in values.items() if who != "regard"]
         if part == "log_loss" and "regard" in values:
-            ratio = f"{values["regard"] / min(others):.2f}" if others else ""
-            cells += [ratio, f"{one["regard"]["left_out"]:{digits}}"]
+            mine = one["regard"]
+            cells += [f"{mine[part] / min(others):.2f}" if others else "", f"{mine['left_out']:{digits}}"]
         rows.append([name, *(f"{count:,}" for count in one["rows"].values()), *cells])
     more = ["regard over best", "regard's left-out"] if part == "log_loss" and "regard" in names else []
     return table(["set", "rows", "features", "classes", *names, *more], rows)
@@ -138,8 +138,8 @@ def report(machine: dict[str, Any], command: str, first_fit: float, found: dict[
         "# Classification: class probabilities of rows held out",
         describe(machine),
         f"`{command}`; first fit of a fresh process, 300 × 2: {first_fit:.1f} s",
-        f"Log-loss over {FOLDS} folds; *regard over best*: regard's over that of the best other contestant; *left-out*: "
-        "what regard itself reports of its training rows, −`loo_score_`.",
+        f"Log-loss over {FOLDS} folds; *regard over best*: regard's over that of the best other contestant; *left-out*: what "
+        "regard itself reports of its training rows, −`loo_score_`.",
         figures_table(found, "log_loss", min, ".4f"),
         "Accuracy:",
         figures_table(found, "accuracy", max, ".1%"),
@@ -169,7 +169,11 @@ def main() -> None:
     text = report(machine, command, first_fit, found)
     print(f"\n{text}")
     if set(sets) == set(SETS) and set(contestants) == set(CONTESTANTS):
-        save("classification", {"machine": machine, "command": command, "first_fit_seconds": first_fit, "sets": found}, text)
+        save(
+            "classification",
+            {"machine": machine, "command": command, "first_fit_seconds": first_fit, "sets": found},
+            text,
+        )
 
 
 if __name__ == "__main__":

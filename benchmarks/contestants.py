@@ -41,7 +41,10 @@ NEIGHBOURS: dict[str, list[Any]] = {
     "kneighborsregressor__n_neighbors": [1, 2, 3, 5, 8, 12, 20],
     "kneighborsregressor__weights": ["uniform", "distance"],
 }
-CLASS_VECTORS: dict[str, list[Any]] = {"svc__C": [0.3, 1.0, 10.0, 100.0], "svc__gamma": [0.003, 0.01, 0.03, 0.1, 0.3, 1.0]}
+CLASS_VECTORS: dict[str, list[Any]] = {
+    "svc__C": [0.3, 1.0, 10.0, 100.0],
+    "svc__gamma": [0.003, 0.01, 0.03, 0.1, 0.3, 1.0],
+}
 VECTORS: dict[str, list[Any]] = {
     "transformedtargetregressor__regressor__C": [1.0, 10.0, 100.0],
     "transformedtargetregressor__regressor__gamma": [0.03, 0.1, 0.3, 1.0],
@@ -139,8 +142,13 @@ def logistic(X: Array, y: Array) -> Any:
 
 
 def vectors_classes(X: Array, y: Array) -> Any:
-    """Support vectors with Platt's probabilities; settings by five-fold accuracy on at most MAX_TUNING_ROWS rows."""
+    """Support vectors with Platt's probabilities; settings by five-fold accuracy on at most MAX_TUNING_ROWS rows.
+
+    They include every row of a class with fewer than ten in a random sample.
+    """
     rows = np.random.default_rng(0).permutation(len(y))[:MAX_TUNING_ROWS]
+    rare = [label for label in np.unique(y) if (y[rows] == label).sum() < 10]
+    rows = np.union1d(rows, np.flatnonzero(np.isin(y, rare)))
     search = GridSearchCV(make_pipeline(StandardScaler(), SVC()), CLASS_VECTORS, scoring="accuracy", n_jobs=-1)
     best = search.fit(X[rows], y[rows]).best_estimator_
     return best.set_params(svc__probability=True, svc__random_state=0).fit(X, y)

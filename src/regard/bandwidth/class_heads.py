@@ -54,6 +54,21 @@ LOGISTIC_ITERATIONS = 200
 LOGISTIC_GRADIENT = 1e-5
 # Rows up to which all are evaluated, and cross-fitted.
 MAX_ROWS_CROSS_FITTED = 2500
+# With more rows: rows searched, …
+SEARCHED_ROWS = 2000
+# … rows judged, by so many pairs but not fewer than the least, and the part of all rows that they are at most, …
+JUDGED_PAIRS = 3e7
+LEAST_ROWS_JUDGED = 1000
+MAX_PART_JUDGED = 0.3
+# … keys with which they are judged, keys with which a search goes on, and rows of the logistic regressions.
+JUDGING_KEYS = 100_000
+SEARCH_KEYS = 20_000
+LOGISTIC_ROWS = 50_000
+# Rows evaluated with these keys, and evaluations.
+KEYS_ROWS = 1000
+KEYS_EVALUATIONS = 5
+# w·scale above which a column counts as one dimension.
+MIN_USED_W = 0.05
 # Folds with few rows, and with many; rows up to which they are few.
 FOLDS_FEW_ROWS = 10
 FOLDS_MANY_ROWS = 5
@@ -74,13 +89,16 @@ KINDS = (
     ClassHeadKind(0.5, "feature"),
     ClassHeadKind(0.0, "feature"),
     ClassHeadKind(0.5, "full"),
-    ClassHeadKind(1.0, "full"),
     ClassHeadKind(1.0, "discriminant", 0.1),
     ClassHeadKind(1.0, "discriminant", 1.0),
     ClassHeadKind(1.0, "discriminant", 10.0),
     ClassHeadKind(0.0, "discriminant", 1.0),
     ClassHeadKind(1.0, "none"),
 )
+
+
+# The metric whose search a descent starts from.
+SIMPLER = {"full": "feature", "feature": "scalar"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,10 +185,8 @@ class _FittedKind(NamedTuple):
 class _Search:
     """The searches of all heads of one objective with few rows."""
 
-    def __init__(self, objective: Objective, scaling: Scaling, seed: int, log: HeadSearchLog) -> None:
-        self.objective, self.scaling, self.log = objective, scaling, log
-        self.random = np.random.default_rng(seed)
-        self.fold = random_folds(objective, self.random)
+    def __init__(self, objective: Objective, scaling: Scaling, fold: Array | None, log: HeadSearchLog) -> None:
+        self.objective, self.scaling, self.fold, self.log = objective, scaling, fold, log
         self.places: dict[float, tuple[Array, LeftOutClasses]] = {}
         self.found: dict[ClassHeadKind, tuple[Array, list[Array]]] = {}
 
@@ -184,30 +200,29 @@ class _Search:
     def placed(self, share: float) -> tuple[Array, LeftOutClasses]:
         """Standard deviations (d,) of the scaled columns, and the rows at their standardised positions."""
         if share not in self.places:
-            objective = self.objective
-            position = self.scaling(objective.key, np.full(objective.key.shape[1], share))
-            scale = feature_scales(position, objective.counts)
-            self.places[share] = scale, LeftOutClasses.of(objective, position[:, scale > 0.0] / scale[scale > 0.0])
+            self.places[share] = placed_rows(self.objective, self.scaling, share)
         return self.places[share]
 
     def fit(self, kind: ClassHeadKind) -> Iterator[_FittedKind]:
         """What is learned of a kind of head, first judged without the row alone, then without its fold."""
         scale, classes = self.placed(kind.share)
         if kind.metric == "none":
-            yield self._fitted(kind, np.zeros((classes.position.shape[1], 1)), classes.answer(np.zeros((classes.position.shape[1], 1))))
+            W = np.zeros((classes.position.shape[1], 1))
+            yield _FittedKind((learned_head(kind, W, scale),), classes.answer(W))
         elif kind.metric == "discriminant":
             yield self._discriminant(kind, classes)
         else:
             criterion = self.criterion(kind, classes)
-            x = self._minimum(kind, criterion)
-            yield self._fitted(kind, criterion.matrix(x), classes.answer(criterion.matrix(x)))
+            x = self.minimum(kind, criterion)
+            W = criterion.matrix(x)
+            yield _FittedKind((learned_head(kind, W, scale),), classes.answer(W))
             if self.fold is not None:
                 answer, ends = np.empty(classes.columns.shape), []
                 for number, (inside, outside) in enumerate(self.splits):
                     ends.append(self._without_fold(kind, criterion.among(outside), number))
                     answer[inside] = classes.answer(criterion.matrix(ends[-1]), inside, outside)
                 self.found[kind] = x, ends
-                yield self._fitted(kind, criterion.matrix(x), answer)
+                yield _FittedKind((learned_head(kind, W, scale),), answer)
 
     def criterion(self, kind: ClassHeadKind, classes: LeftOutClasses) -> ClassCriterion:
         """The criterion of a kind of head, over all rows."""
@@ -217,44 +232,43 @@ class _Search:
         frequency = objective.loss.frequency[classes.label]
         return ClassCriterion(classes, objective.counts, frequency, space, max_scaled_w(objective))
 
-    def _fitted(self, kind: ClassHeadKind, W: Array, answer: Array) -> _FittedKind:
-        """The head in the units of the scaled columns; a diagonal W is one w per column."""
-        scale, _ = self.placed(kind.share)
-        inner = np.diagonal(W) if kind.metric in ("scalar", "feature") else W[:, 0] if kind.metric == "none" else W
-        w = np.zeros((len(scale), *inner.shape[1:]))
-        w[scale > 0.0] = (inner.T / scale[scale > 0.0]).T
-        return _FittedKind((LearnedHead(0.0, np.full(len(scale), kind.share), w, 0.0),), answer)
-
     # ---- attention with a w that is searched
 
-    def _minimum(self, kind: ClassHeadKind, criterion: ClassCriterion) -> Array:
+    def minimum(self, kind: ClassHeadKind, criterion: ClassCriterion) -> Array:
         """The best parameters with all rows."""
         starts = self._starts(kind, criterion, None)
-        ends = [self._descend(criterion, x, DESCENT_EVALUATIONS, GAIN) for x in starts]
-        return min(ends, key=lambda end: end[1])[0]
+        ends = [self.descend(criterion, x, DESCENT_EVALUATIONS, GAIN) for x in starts]
+        x = min(ends, key=lambda end: end[1])[0]
+        self.found[kind] = x, []
+        return x
 
     def _without_fold(self, kind: ClassHeadKind, criterion: ClassCriterion, number: int) -> Array:
         """The best parameters without a fold, from a start that has not seen it either."""
         x = self._starts(kind, criterion, number)[-1]
-        return self._descend(criterion, x, FOLD_EVALUATIONS, GAIN_FOLD)[0]
+        return self.descend(criterion, x, FOLD_EVALUATIONS, GAIN_FOLD)[0]
 
     def _starts(self, kind: ClassHeadKind, criterion: ClassCriterion, number: int | None) -> list[Array]:
         """Where descents start: at the end of a simpler kind of head, with the same rows, or at a common w."""
-        space, simpler = criterion.space, kind._replace(metric={"full": "feature", "feature": "scalar"}.get(kind.metric, ""))
-        near = [] if simpler not in self.found else [self.found[simpler][0] if number is None else self.found[simpler][1][number]]
+        space, simpler = criterion.space, kind._replace(metric=SIMPLER.get(kind.metric, ""))
+        near = []
+        if simpler in self.found:
+            best, ends = self.found[simpler]
+            near = [best if number is None else ends[number]]
         if kind.metric == "full" and near:
             return [np.concatenate([near[0], np.zeros(space.size - space.count)])]
         common = [space.uniform(distance / np.sqrt(space.count)) for distance in START_DISTANCES]
         return common + [np.full(space.count, x[0]) for x in near if kind.metric == "feature"]
 
-    def _descend(self, criterion: ClassCriterion, x: Array, evaluations: int, gain: float) -> tuple[Array, float]:
+    def descend(
+        self, criterion: ClassCriterion, x: Array, evaluations: int, gain: float, rows: Array | None = None
+    ) -> tuple[Array, float]:
         """A minimum near x, in so many evaluations at most."""
-        pairs, done = float(len(criterion.counts)) ** 2, 0.0
+        pairs, done = float(len(criterion.counts) * len(criterion.counts if rows is None else rows)), 0.0
         planned = pairs * TYPICAL_EVALUATIONS
 
         def at(x: Array) -> Curved:
             nonlocal done
-            loss, curved = criterion(x)
+            loss, curved = criterion(x, rows)
             done = min(done + pairs, planned)
             self.log.add(loss, done)
             return curved
@@ -267,7 +281,7 @@ class _Search:
 
     def _discriminant(self, kind: ClassHeadKind, classes: LeftOutClasses) -> _FittedKind:
         """Attention in the projection onto logits, of the width with the best left-out probabilities."""
-        counts, start = self.objective.counts, None
+        counts = self.objective.counts
         start = logistic_regression(classes.position, classes.columns, counts, kind.penalty)
         projection = discriminants(start)
         if self.fold is None:
@@ -280,20 +294,150 @@ class _Search:
                 for width, answer in zip(DISCRIMINANT_WIDTHS, answers, strict=True):
                     answer[inside] = classes.answer(width * without, inside, outside)
         loss, rows = self.objective.loss, np.arange(len(counts))
-        values = [loss(answer, rows, counts).value for answer in answers]
-        best = int(np.argmin(values))
-        self.log.add(values[best], 0.0)
-        return self._fitted(kind, DISCRIMINANT_WIDTHS[best] * projection, answers[best])
+        best = int(np.argmin([loss(answer, rows, counts).value for answer in answers]))
+        scale, _ = self.placed(kind.share)
+        return _FittedKind((learned_head(kind, DISCRIMINANT_WIDTHS[best] * projection, scale),), answers[best])
 
 
-def random_folds(objective: Objective, random: np.random.Generator) -> Array | None:
+class _LargeSearch:
+    """The searches of all heads of an objective with many rows.
+
+    Rare classes are over-represented among the rows that are searched and judged, and weighted accordingly.
+    """
+
+    def __init__(self, objective: Objective, scaling: Scaling, seed: int, log: HeadSearchLog) -> None:
+        self.objective, self.scaling, self.log = objective, scaling, log
+        self.random = np.random.default_rng(seed)
+        size, self.label = len(objective.key), objective.loss.columns.argmax(axis=1)
+        count = int(min(MAX_PART_JUDGED * size, max(JUDGED_PAIRS / size, LEAST_ROWS_JUDGED)))
+        # The rows drawn first are a sample of all rows, those drawn for their class are judged for the mix only.
+        self.sample = np.sort(self.random.permutation(size)[:count])
+        others = np.setdiff1d(np.arange(size), self.sample)
+        rare, _ = self._drawn(others, 0, MAX_PART_JUDGED)
+        drawn = np.bincount(self.label[self.sample], minlength=objective.loss.columns.shape[1])
+        rare = rare[drawn[self.label[rare]] < count / (2.0 * len(drawn))]
+        self.judged = np.union1d(self.sample, rare)
+        rest = np.setdiff1d(others, rare)
+        self.searched, counts = self._drawn(rest, SEARCHED_ROWS)
+        self.counts = counts * len(counts) / counts.sum()
+        self.fitted, self.fitted_counts = self._drawn(rest, LOGISTIC_ROWS)
+        keys, self.mass = self._drawn(np.setdiff1d(np.arange(size), self.searched), SEARCH_KEYS - len(self.searched))
+        self.keys = np.concatenate([self.searched, keys])
+        self.mass = np.concatenate([objective.counts[self.searched], self.mass])
+        self.judging, self.judging_mass = self._drawn(np.arange(size), JUDGING_KEYS)
+        rows = self.searched
+        some = replace(objective.among(rows), weight=self.counts, counts=self.counts, repeated=None)
+        self.search = _Search(some, scaling, None, log)
+        self.places: dict[float, tuple[Array, LeftOutClasses]] = {}
+
+    def _drawn(self, rows: Array, count: int, part: float = 1.0) -> tuple[Array, Array]:
+        """About ``count`` rows of those given, and how much each of them stands for.
+
+        Every class has its part of them, and half of an equal part at least, but at most this part of its rows.
+        """
+        counts, label = self.objective.counts, self.label[rows]
+        found, weight = [], []
+        classes = np.unique(label)
+        for one in classes:
+            mine = rows[label == one]
+            equal = max(count, LEAST_ROWS_JUDGED) / (2.0 * len(classes))
+            quota = int(max(min(part * len(mine), equal), count * len(mine) / len(rows), 1.0))
+            chosen = np.sort(self.random.permutation(mine)[:quota])
+            found.append(chosen)
+            weight.append(counts[chosen] * counts[mine].sum() / counts[chosen].sum())
+        return np.concatenate(found), np.concatenate(weight)
+
+    def placed(self, share: float) -> tuple[Array, LeftOutClasses]:
+        """Standard deviations (d,) of the scaled columns, and all rows at their standardised positions."""
+        if share not in self.places:
+            self.places[share] = placed_rows(self.objective, self.scaling, share)
+        return self.places[share]
+
+    def fit(self, kind: ClassHeadKind) -> _FittedKind:
+        """What is learned of a kind of head, with probabilities of the rows judged."""
+        scale, classes = self.placed(kind.share)
+        if kind.metric == "none":
+            matrices = [np.zeros((classes.position.shape[1], 1))]
+        elif kind.metric == "discriminant":
+            rows = self.fitted
+            parts = classes.position[rows], classes.columns[rows], self.fitted_counts
+            projection = discriminants(logistic_regression(*parts, kind.penalty))
+            matrices = [width * projection for width in DISCRIMINANT_WIDTHS]
+        else:
+            matrices = [self._minimum(kind, scale, classes)]
+        answers = [self._judged(classes, W) for W in matrices]
+        objective = self.judging_objective
+        losses = [objective.loss(one, objective.rows, objective.counts[objective.rows]).value for one in answers]
+        best = int(np.argmin(losses))
+        return _FittedKind((learned_head(kind, matrices[best], scale),), answers[best])
+
+    @property
+    def judging_objective(self) -> Objective:
+        """The objective at the rows judged, which count as much as the rows of their classes."""
+        rows, counts, label = self.judged, self.objective.counts.copy(), self.label[self.judged]
+        judged = np.bincount(label, counts[rows], self.objective.loss.columns.shape[1])
+        counts[rows] *= np.bincount(self.label, counts)[label] / judged[label]
+        return replace(self.objective, rows=rows, counts=counts)
+
+    def _judged(self, classes: LeftOutClasses, W: Array) -> Array:
+        """Left-out probabilities of the rows judged."""
+        if len(self.judging) == len(classes.position):
+            return classes.answer(W, self.judged, single=True)
+        rows = np.concatenate([self.judged, np.setdiff1d(self.judging, self.judged)])
+        mass = np.zeros(len(classes.position))
+        mass[self.judging] = self.judging_mass
+        some = classes.among(rows)
+        # A row judged that is no key has a mass that changes nothing.
+        least = np.finfo(np.float64).tiny
+        mass = np.maximum(mass[rows] / mass.max(), least)
+        return replace(some, weight=mass, staying=None).answer(W, np.arange(len(self.judged)), single=True)
+
+    def _minimum(self, kind: ClassHeadKind, scale: Array, classes: LeftOutClasses) -> Array:
+        """W of the search among some rows, continued with more keys, for all rows.
+
+        Bandwidths decrease like n^(−1/(d + 4)).
+        """
+        searched = self.search.objective
+        self.search.places[kind.share] = scale, LeftOutClasses.of(searched, classes.position[self.searched])
+        criterion = self.search.criterion(kind, self.search.places[kind.share][1])
+        x = self.search.minimum(kind, criterion).copy()
+        count, size = min(criterion.space.size, criterion.space.count), len(classes.position)
+        used = max(1, int((np.exp(x[:count]) > MIN_USED_W).sum())) if kind.metric != "scalar" else criterion.space.count
+        x[:count] += np.log(len(self.keys) / len(self.searched)) / (used + 4.0)
+        more = classes.among(self.keys)
+        if len(self.keys) < size:
+            more = replace(more, weight=self.mass / self.mass.max(), staying=None)
+        rows = np.sort(self.random.permutation(len(self.searched))[:KEYS_ROWS])
+        counts = np.concatenate([self.counts, np.ones(len(self.keys) - len(self.counts))])
+        criterion = replace(self.search.criterion(kind, more), counts=counts)
+        x = self.search.descend(criterion, x, KEYS_EVALUATIONS, GAIN_FOLD, rows)[0]
+        x[:count] += np.log(size / len(self.keys)) / (used + 4.0)
+        return criterion.matrix(x)
+
+
+def placed_rows(objective: Objective, scaling: Scaling, share: float) -> tuple[Array, LeftOutClasses]:
+    """Standard deviations (d,) of the scaled columns, and the rows at their standardised positions."""
+    position = scaling(objective.key, np.full(objective.key.shape[1], share))
+    scale = feature_scales(position, objective.counts)
+    return scale, LeftOutClasses.of(objective, position[:, scale > 0.0] / scale[scale > 0.0])
+
+
+def learned_head(kind: ClassHeadKind, W: Array, scale: Array) -> LearnedHead:
+    """A head in the units of scaled columns of such standard deviations (d,); a diagonal W is one w per column."""
+    inner = np.diagonal(W) if kind.metric in ("scalar", "feature") else W[:, 0] if kind.metric == "none" else W
+    w = np.zeros((len(scale), *inner.shape[1:]))
+    w[scale > 0.0] = (inner.T / scale[scale > 0.0]).T
+    return LearnedHead(0.0, np.full(len(scale), kind.share), w, 0.0)
+
+
+def random_folds(objective: Objective, seed: int) -> Array | None:
     """The fold (n,) of every row, rows that are left out together in one; None if there are too few."""
     labels = np.unique(objective.labels, return_inverse=True)[1]
     count = int(labels.max()) + 1
     if count < MIN_GROUPS_CROSS_FITTED:
         return None
     folds = FOLDS_FEW_ROWS if count < ROWS_OF_MANY_FOLDS else FOLDS_MANY_ROWS
-    return np.asarray((random.permutation(count) % folds)[labels])
+    return np.asarray((np.random.default_rng(seed).permutation(count) % folds)[labels])
 
 
 def logistic_regression(
@@ -338,25 +482,34 @@ def discriminants(coefficients: Array) -> Array:
 def learn_class_heads(objective: Objective, scaling: Scaling, seed: int, progress: Progress | None) -> Heads:
     """Heads of class attention, and their mix.
 
-    *Cost*: some hundred evaluations of O(n²·d), d² for matrices.
+    *Cost*: some hundred evaluations of O(n²·d) up to 2,500 rows, d² for matrices; beyond, of O(2,000²·d), some five per
+    head of O(1,000·min(n, 20,000)·d), and answers of O(1,000·min(n, 100,000)·d) at least.
     """
-    log = HeadSearchLog(progress)
-    search = _Search(objective, scaling, seed, log)
-    kinds = _kinds(objective)
-    log.planned = _planned_pairs(search, kinds)
-    found: dict[ClassHeadKind, _FittedKind] = {}
-    interrupted = False
+    log, found, interrupted = HeadSearchLog(progress), dict[ClassHeadKind, _FittedKind](), False
+    kinds, sample = _kinds(objective), None
     try:
-        for kind in kinds:
-            for fitted in search.fit(kind):
-                found[kind] = fitted
+        if len(objective.key) <= MAX_ROWS_CROSS_FITTED:
+            search = _Search(objective, scaling, random_folds(objective, seed), log)
+            log.planned = _planned_pairs(search, kinds)
+            for kind in kinds:
+                for fitted in search.fit(kind):
+                    found[kind] = fitted
+        else:
+            large = _LargeSearch(objective, scaling, seed, log)
+            log.planned = _planned_pairs(large.search, kinds)
+            objective, sample = large.judging_objective, large.sample
+            for kind in kinds:
+                found[kind] = large.fit(kind)
     except KeyboardInterrupt:
         if not found:
             raise
         interrupted = True
     heads = [fitted.heads for fitted in found.values()]
     answers = [fitted.answer for fitted in found.values()]
-    return mix_heads(objective, heads, answers, scaling, log.path, interrupted)
+    mixed = mix_heads(objective, heads, answers, scaling, log.path, interrupted)
+    if sample is not None:
+        mixed.answer[np.setdiff1d(np.arange(len(mixed.answer)), sample)] = np.nan
+    return mixed
 
 
 def _kinds(objective: Objective) -> Sequence[ClassHeadKind]:

@@ -68,7 +68,7 @@ def learn_heads(X: Array, y: Array, *, seed: int = 0, progress: Progress | None 
     classes = isinstance(first.loss, LogLoss)
     if first.degree and (first.engine == "auto" or len(first.rows) <= DESCENT_ROWS):
         return learn_line_heads(first, scaling, seed, progress)
-    if classes and len(first.rows) <= MAX_ROWS_CROSS_FITTED:
+    if classes and (first.engine == "auto" or len(first.rows) <= MAX_ROWS_CROSS_FITTED):
         return learn_class_heads(first, scaling, seed, progress)
     log = HeadSearchLog(progress, _planned_rows(first))
     heads: list[tuple[LearnedHead]] = []

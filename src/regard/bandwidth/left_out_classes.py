@@ -77,7 +77,7 @@ class LeftOutClasses:
         parts = (self.weight, self.staying, self.groups)
         return LeftOutClasses(self.position[rows], self.columns[rows], self.label[rows], *map(take, parts))
 
-    def answer(self, W: Array, rows: Array | None = None, keys: Array | None = None) -> Array:
+    def answer(self, W: Array, rows: Array | None = None, keys: Array | None = None, *, single: bool = False) -> Array:
         """Left-out probabilities (Q, C) of ``rows`` (all if None) with z = x·W, W (d, r).
 
         ``keys`` are other rows, to attend to instead of all. Rows without another key have the mean of the columns.
@@ -85,20 +85,26 @@ class LeftOutClasses:
         *Cost*: O(Q·n·(r + C)).
         """
         rows = np.arange(len(self.position)) if rows is None else rows
-        space = _Space.of(self, W, np.float64)
+        space = _Space.of(self, W, np.float32 if single else np.float64)
         columns = self.columns if keys is None else self.columns[keys]
-        out = np.empty((len(rows), columns.shape[1]))
+        narrow, out = columns.astype(space.dtype), np.empty((len(rows), columns.shape[1]))
 
         def run(places: Array) -> None:
             weights = self._weights(space, rows[places], keys)
             mass = weights.sum(axis=1, keepdims=True)
-            out[places] = np.where(mass > 0.0, weights @ columns / np.where(mass > 0.0, mass, 1.0), columns.mean(axis=0))
+            out[places] = np.where(mass > 0.0, weights @ narrow / np.where(mass > 0.0, mass, 1.0), columns.mean(axis=0))
 
         run_jobs(run, _blocks(np.arange(len(rows)), len(columns)), available_threads())
         return out
 
     def __call__(
-        self, W: Array, rows: Array | None = None, *, diagonal: bool = False, derivatives: bool = True, single: bool = False
+        self,
+        W: Array,
+        rows: Array | None = None,
+        *,
+        diagonal: bool = False,
+        derivatives: bool = True,
+        single: bool = False,
     ) -> LeftOutOdds:
         """Log odds of ``rows`` (all if None) with z = x·W, W (d, r), and their derivatives.
 
@@ -114,7 +120,9 @@ class LeftOutClasses:
         inside = self.among(order)
         at = place[rows]
         space = _Space.of(inside, W, np.float32 if single else np.float64)
-        basis = space.basis(inside.position, diagonal) if derivatives else np.ones((len(at) and len(order), 1), space.dtype)
+        basis = (
+            space.basis(inside.position, diagonal) if derivatives else np.ones((len(at) and len(order), 1), space.dtype)
+        )
         log_odds = np.empty(len(rows))
         slopes = np.empty((len(rows), W.shape[0]) if diagonal else (len(rows), *W.shape)) if derivatives else None
         kinds = inside.label[at]
@@ -133,8 +141,10 @@ class LeftOutClasses:
             log_odds[places] = np.clip(np.nan_to_num(found, nan=0.0), -MAX_LOG_ODDS, MAX_LOG_ODDS)
             if slopes is not None:
                 sides = [side / np.where(side[:, :1] > 0.0, side[:, :1], np.inf) for side in (same, other)]
-                derive = space.by_diagonal if diagonal else space.by_matrix
-                one, two = (derive(inside.position[mine], mine, side) for side in sides)
+                one, two = (
+                    space.by_diagonal(mine, side) if diagonal else space.by_matrix(inside.position[mine], mine, side)
+                    for side in sides
+                )
                 known = (same[:, 0] > 0.0) & (other[:, 0] > 0.0)
                 slopes[places] = np.where(known.reshape(-1, *[1] * (one.ndim - 1)), two - one, 0.0)
 
@@ -221,7 +231,7 @@ class _Space:
         across = (position[:, :, None] * self.z[:, None, :]).reshape(len(self.z), -1)
         return np.concatenate([one, position, self.z, across], axis=1, dtype=self.dtype)
 
-    def by_diagonal(self, position: Array, at: Array, means: Array) -> Array:
+    def by_diagonal(self, at: Array, means: Array) -> Array:
         """Σ weight·δz² (q, r) from means of the basis."""
         width, z = self.z.shape[1], self.z[at]
         first, second = means[:, 1 : 1 + width], means[:, 1 + width :]

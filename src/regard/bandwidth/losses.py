@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import nnls
+from scipy.optimize import minimize, nnls
 
 from regard.core.arrays import Array
 
@@ -19,8 +19,12 @@ ROWS_OF_FULL_PENALTY = 1000.0
 ABSOLUTE_ERROR_CORNER = 0.1
 # Rounding error of a mean, relative to the largest distance from it, from which on the mean is corrected.
 MEAN_CORRECTION = 1e-9
-# Iterations for the mixing weights of probabilities.
-MIX_ITERATIONS = 100
+# Rows that each head of class attention has in advance in the mix.
+MIX_ROWS = 1.0
+# Options of the search for the mix of probabilities.
+MIX_OPTIONS = {"maxiter": 200, "ftol": 1e-12, "gtol": 1e-8}
+# Weight in the mix below which a head of class attention is dropped.
+LEAST_MIX = 0.01
 
 
 LOSSES = ("squared", "absolute")
@@ -182,12 +186,22 @@ class LogLoss:
     def mix(self, answers: Array, counts: Array) -> Array:
         """Weights (H,) on the simplex for probabilities (H, n, C) with the least log-loss of their mix.
 
-        Expectation–maximisation: each iteration sets a weight to the mean responsibility of its head for the true
-        classes, and never increases the loss.
+        Each head has MIX_ROWS rows in advance, so that with few rows weights are more equal; heads of hardly any weight
+        are dropped.
         """
-        share = counts / counts.sum()
         right = ((self.size * answers + self.frequency) * self.columns).sum(axis=2) / (self.size + 1.0)  # (H, n)
-        weights = np.full(len(answers), 1.0 / len(answers))
-        for _ in range(MIX_ITERATIONS):
-            weights = (weights[:, None] * right / (weights @ right)) @ share
-        return np.asarray(weights)
+        prior = MIX_ROWS / (float(counts.sum()) + MIX_ROWS * len(answers))
+        share = counts / counts.sum() * (1.0 - prior * len(answers))
+
+        def at(x: Array) -> tuple[float, Array]:
+            weights = np.exp(x - x.max())
+            weights /= weights.sum()
+            mixed = weights @ right
+            # Of each row, the part that a head has in its probability.
+            found = weights * (right @ (share / mixed)) + prior
+            return float(-(share @ np.log(mixed)) - prior * np.log(weights).sum()), weights - found
+
+        x = minimize(at, np.zeros(len(answers)), jac=True, method="L-BFGS-B", options=MIX_OPTIONS).x
+        weights = np.exp(x - x.max())
+        weights = np.where(weights < LEAST_MIX * weights.sum(), 0.0, weights)
+        return np.asarray(weights / weights.sum())

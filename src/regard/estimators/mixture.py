@@ -37,6 +37,8 @@ def _learn_mixture(
         found = learn_heads(rows.astype(np.float64), target, seed=model._seed(), progress=progress, **options)
     model._set_training_rows(key, value, weight)
     model.heads_, model.scaling_, model.search_ = found.heads, found.scaling, found.search
+    if found.tempering is not None:
+        model.tempering_ = found.tempering
     answers = expand_rows(found.answer, place)
     model.loo_predictions_ = answers[:, 0] if value.ndim == 1 and classes is None else answers
     model.loo_score_ = found.score
@@ -51,10 +53,14 @@ def _mixture_heads(model: Any) -> tuple[Head, ...]:
 
 
 def _rescale(model: Any) -> None:
-    """Recompute the scalings of the columns as ``learn_heads`` does, after rows were removed."""
+    """Recompute scalings of columns and class frequencies as ``learn_heads`` does, after rows were removed."""
     rows = model._smoother.rows.whole
     table = distinct(rows.key, rows.value, rows.sample_weight)
-    model.scaling_ = Scaling.of(table.key.astype(np.float64), row_counts(table.weight, len(table.key)))
+    counts = row_counts(table.weight, len(table.key))
+    model.scaling_ = Scaling.of(table.key.astype(np.float64), counts)
+    if "tempering_" in vars(model):
+        frequency = np.bincount(table.value, counts, len(model.classes_)) / counts.sum()
+        model.tempering_ = model.tempering_._replace(frequency=frequency)
 
 
 def _w(model: Any) -> Array:
