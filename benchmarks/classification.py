@@ -138,8 +138,8 @@ def report(machine: dict[str, Any], command: str, first_fit: float, found: dict[
         "# Classification: class probabilities of rows held out",
         describe(machine),
         f"`{command}`; first fit of a fresh process, 300 × 2: {first_fit:.1f} s",
-        f"Log-loss over {FOLDS} folds; *regard over best*: regard's over that of the best other contestant; *left-out*: what "
-        "regard itself reports of its training rows, −`loo_score_`.",
+        f"Log-loss over {FOLDS} folds; *regard over best*: regard's over that of the best other one; *left-out*: "
+        "what regard itself reports of its training rows, −`loo_score_`.",
         figures_table(found, "log_loss", min, ".4f"),
         "Accuracy:",
         figures_table(found, "accuracy", max, ".1%"),

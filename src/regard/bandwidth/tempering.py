@@ -64,7 +64,9 @@ class Tempering(NamedTuple):
         tempered = self(total) - self.share * self.frequency
         factor = np.where(total > 0.0, tempered / np.where(total > 0.0, total, 1.0), 0.0)
         mass = np.ones(len(value)) if sample_weight is None else sample_weight.astype(np.float64)
-        return np.asarray(weights * factor[:, value] + self.share * mass / mass.sum(), weights.dtype)
+        # Every class has its frequency, however many of its rows were there when it was learned.
+        each = self.frequency / np.maximum(np.bincount(value, mass, len(self.frequency)), np.finfo(np.float64).tiny)
+        return np.asarray(weights * factor[:, value] + self.share * mass * each[value], weights.dtype)
 
 
 def learn_tempering(probability: Array, columns: Array, counts: Array) -> Tempering:

@@ -152,25 +152,34 @@ class KernelRegressor(SmoothingRegressor):
 
 
 class KernelClassifier(SmoothingClassifier):
-    """The recommended classifier: a mixture of kernel classifiers, with everything learned by leave-one-out.
+    """The recommended classifier: a mixture of kernel classifiers, with everything learned from left-out rows.
 
-    predict_proba(x) = Σ_h c_h·p_h(x), where each head p_h is the attention that each class holds (see
-    ``NadarayaWatsonClassifier``); the log-loss of left-out rows is minimised.
+    predict_proba(x) = (1 − ε)·p^(1/T)/Σ p^(1/T) + ε·frequency, p = Σ_h c_h·p_h(x)
+
+    Each head p_h is the attention that each class holds (see ``NadarayaWatsonClassifier``), with one w, one per feature,
+    a full matrix, or in the projection onto the coefficients of a logistic regression. What is searched is judged by rows
+    that the search has not seen: they choose the mixture weights c, the temperature T and ε, so that a probability is
+    no more confident than left-out rows support.
 
     Parameters
     ----------
     engine, tol, random_state, device, kernel, missing : as in ``KernelRegressor``.
-    calibrate : as in ``NadarayaWatsonClassifier``.
+    calibrate : as in ``NadarayaWatsonClassifier``; rarely of use, since probabilities are tempered already.
 
     Attributes
     ----------
-    heads_, scaling_, bandwidth_, w_, search_ : as in ``KernelRegressor``.
+    heads_, scaling_, bandwidth_, w_, search_ : as in ``KernelRegressor``; ``heads_`` are those of all rows.
+    tempering_ : record
+        Temperature T, share ε and class frequencies.
     loo_predictions_, loo_score_ : array of shape (K, classes), float
-        Leave-one-out class probabilities, and minus their log-loss.
+        Left-out class probabilities, and minus their log-loss: up to 2,500 rows by heads whose search has not seen the
+        row. With more rows those of a sample; the others are NaN.
     classes_, feature_relevance_, key_, value_, sample_weight_, n_features_in_, feature_names_in_ :
         as in ``NadarayaWatsonClassifier``.
 
-    *Empty rows*: there are none. *Cost*: as ``KernelRegressor`` with d + classes for d².
+    *Empty rows*: there are none. *Cost*: ``fit`` takes some hundred passes of O(min(K, 2,500)²·d), d² for matrices, and
+    with more rows some five per head of O(1,000·min(K, 20,000)·d); ``predict`` O(Q·K·(d + classes)) per head; memory
+    O((Q + K)·(d + classes)) and a tile.
 
     >>> model = KernelClassifier().fit([[0.0], [1.0], [2.0], [3.0]], ["cat", "cat", "dog", "dog"])
     >>> model.predict([[0.2], [2.9]]).tolist()
