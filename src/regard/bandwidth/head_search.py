@@ -3,8 +3,10 @@
 No single scaling of the columns and no single metric is best on all data, and the best by leave-one-out on a few
 hundred rows is often so by chance. So all candidates are kept: one head for each scaling, with one w per feature and
 with a full matrix, each a local line whose ridge is learned with it. Their mix has the weights on the simplex with the
-best leave-one-out predictions, with a small penalty on unequal weights (docs/decisions/0007). Most searches are those of
-``line_heads`` and ``class_heads``; those with a named engine and many rows are here, with the gradient of that engine.
+best leave-one-out predictions, with a small penalty on unequal weights (docs/decisions/0007).
+
+Most searches are those of ``line_heads`` and ``class_heads``; those with a named engine and many rows are here, with
+the gradient of that engine.
 
 With many rows the criterion is evaluated at a subsample of the rows with all rows as keys: a few hundred to choose a
 start, two thousand for the descent, eight thousand for the last iterations.
@@ -58,11 +60,10 @@ GAIN_FEW_ROWS = 1e-7
 def learn_heads(X: Array, y: Array, *, seed: int = 0, progress: Progress | None = None, **options: Any) -> Heads:
     """Learn scaling, metric, bandwidth and degree of every head, and their mix; ``options`` as ``Objective.of``.
 
-    Lines (``line_heads``) and class probabilities (``class_heads``) are learned by products of matrices, unless an engine
-    is named and there are many rows: then by descents with the gradient that the engine computes.
+    Lines (``line_heads``) and class probabilities (``class_heads``) are learned by products of matrices, unless an
+    engine is named and there are many rows: then by descents with the gradient that the engine computes.
 
-    *Cost*: see ``line_heads`` and ``class_heads``; otherwise some hundred evaluations of O(min(n, 2,000)·n·d²), and one of O(n²·d²) per
-    head.
+    *Cost*: see there; otherwise some hundred evaluations of O(min(n, 2,000)·n·d²), and one of O(n²·d²) per head.
     """
     first = Objective.of(X, y, **options)
     scaling = Scaling.of(first.key, first.counts)

@@ -394,6 +394,8 @@ def learn_heads_on_cluster(
 
 def _refined(some: ClusterObjective, head: LearnedHead, growth: float, log: HeadSearchLog) -> LearnedHead:
     """A head of a subsample, learned on from there with ``growth`` times as many rows."""
+    if not _is_searched(head.w):
+        return head
     w = rescaled(head.w, growth)
     space = Parametrization.of("full" if w.ndim == 2 else "feature", some.feature_scale)
     space = space.without(np.asarray(~w.reshape(len(w), -1).any(axis=1)))
@@ -410,6 +412,14 @@ def _refined(some: ClusterObjective, head: LearnedHead, growth: float, log: Head
             GAIN_MANY_ROWS,
         )
     return head._replace(w=end.w, ridge=end.ridge if some.degree else head.ridge)
+
+
+def _is_searched(w: Array) -> bool:
+    """Whether w has the form that searches give it: one w per feature, or diag(w)(I + N) of the features used."""
+    if w.ndim < 2:
+        return True
+    used = w[np.abs(w).max(axis=1, initial=0.0) > 0.0]
+    return used.shape[0] == used.shape[1] and bool((np.diagonal(used) > 0.0).all())
 
 
 def _heads(block: RowBlock, grouped: bool, options: dict[str, Any]) -> Heads:

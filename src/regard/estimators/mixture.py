@@ -156,10 +156,9 @@ class KernelClassifier(SmoothingClassifier):
 
     predict_proba(x) = (1 − ε)·p^(1/T)/Σ p^(1/T) + ε·frequency, p = Σ_h c_h·p_h(x)
 
-    Each head p_h is the attention that each class holds (see ``NadarayaWatsonClassifier``), with one w, one per feature,
-    a full matrix, or in the projection onto the coefficients of a logistic regression. What is searched is judged by rows
-    that the search has not seen: they choose the mixture weights c, the temperature T and ε, so that a probability is
-    no more confident than left-out rows support.
+    Each head p_h is the attention that each class holds (see ``NadarayaWatsonClassifier``), with one w, one per
+    feature, a full matrix, or in the projection onto the coefficients of a logistic regression. Rows that a search has
+    not seen choose the mixture weights c, the temperature T and ε, so that no probability is surer than they support.
 
     Parameters
     ----------
