@@ -9,7 +9,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 from regard import KernelClassifier, load, save
 from regard.bandwidth import Objective, class_heads
-from regard.bandwidth.class_heads import ClassHeadKind, _Search, discriminants, logistic_regression, random_folds
+from regard.bandwidth.class_heads import ClassHeadKind, _ClassSearch, discriminants, logistic_regression, random_folds
 from regard.bandwidth.head_search import learn_heads
 from regard.bandwidth.learned_heads import HeadSearchLog
 from regard.bandwidth.scaling import Scaling
@@ -21,7 +21,7 @@ LABEL = ((X[:, 0] + 0.5 * X[:, 1] + 0.5 * RNG.normal(size=150)) > 0.0).astype(in
 
 def search_of(**options):
     objective = Objective.of(X, LABEL, classes=3, **options)
-    return _Search(
+    return _ClassSearch(
         objective, Scaling.of(objective.key, objective.counts), random_folds(objective, 0), HeadSearchLog(None)
     )
 
@@ -81,7 +81,7 @@ def test_left_out_probabilities_come_from_searches_without_the_fold():
     list(search.fit(kind))
     inside = search.fold == 0
     flipped = Objective.of(X, np.where(inside, (LABEL + 1) % 3, LABEL), classes=3)
-    other = _Search(flipped, search.scaling, search.fold, HeadSearchLog(None))
+    other = _ClassSearch(flipped, search.scaling, search.fold, HeadSearchLog(None))
     list(other.fit(ClassHeadKind(0.5, "scalar")))
     list(other.fit(kind))
     frequency = flipped.loss.frequency, search.objective.loss.frequency

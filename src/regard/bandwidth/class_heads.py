@@ -182,7 +182,7 @@ class _FittedKind(NamedTuple):
     answer: Array  # (n, C)  left-out probabilities
 
 
-class _Search:
+class _ClassSearch:
     """The searches of all heads of one objective with few rows."""
 
     def __init__(self, objective: Objective, scaling: Scaling, fold: Array | None, log: HeadSearchLog) -> None:
@@ -299,7 +299,7 @@ class _Search:
         return _FittedKind((learned_head(kind, DISCRIMINANT_WIDTHS[best] * projection, scale),), answers[best])
 
 
-class _LargeSearch:
+class _LargeClassSearch:
     """The searches of all heads of an objective with many rows.
 
     Rare classes are over-represented among the rows that are searched and judged, and weighted accordingly.
@@ -327,7 +327,7 @@ class _LargeSearch:
         self.judging, self.judging_mass = self._drawn(np.arange(size), JUDGING_KEYS)
         rows = self.searched
         some = replace(objective.among(rows), weight=self.counts, counts=self.counts, repeated=None)
-        self.search = _Search(some, scaling, None, log)
+        self.search = _ClassSearch(some, scaling, None, log)
         self.places: dict[float, tuple[Array, LeftOutClasses]] = {}
 
     def _drawn(self, rows: Array, count: int, part: float = 1.0) -> tuple[Array, Array]:
@@ -489,13 +489,13 @@ def learn_class_heads(objective: Objective, scaling: Scaling, seed: int, progres
     kinds, sample = _kinds(objective), None
     try:
         if len(objective.key) <= MAX_ROWS_CROSS_FITTED:
-            search = _Search(objective, scaling, random_folds(objective, seed), log)
+            search = _ClassSearch(objective, scaling, random_folds(objective, seed), log)
             log.planned = _planned_pairs(search, kinds)
             for kind in kinds:
                 for fitted in search.fit(kind):
                     found[kind] = fitted
         else:
-            large = _LargeSearch(objective, scaling, seed, log)
+            large = _LargeClassSearch(objective, scaling, seed, log)
             log.planned = _planned_pairs(large.search, kinds)
             objective, sample = large.judging_objective, large.sample
             for kind in kinds:
@@ -521,7 +521,7 @@ def _kinds(objective: Objective) -> Sequence[ClassHeadKind]:
     return [kind for kind in KINDS if kind.metric != "full" or supports_full(objective, width)]
 
 
-def _planned_pairs(search: _Search, kinds: Sequence[ClassHeadKind]) -> float:
+def _planned_pairs(search: _ClassSearch, kinds: Sequence[ClassHeadKind]) -> float:
     """Pairs evaluated by all descents, if each takes its typical number of evaluations."""
     size = float(len(search.objective.key))
     folds = 0 if search.fold is None else int(search.fold.max()) + 1

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import minimize, nnls
 
+from regard.bandwidth.tempering import Tempering
 from regard.core.arrays import Array
 
 # Penalty on unequal mixing weights, in units of the squared error of the equal mix: with few rows the best head by
@@ -159,6 +160,7 @@ class LogLoss:
     frequency: Array  # (C,)
     size: float  # n
     unit: float = 1.0
+    tempering: Tempering | None = None  # of the answers
 
     @classmethod
     def of(cls, labels: Array, classes: int, counts: Array) -> LogLoss:
@@ -169,6 +171,9 @@ class LogLoss:
     def __call__(self, answer: Array, rows: Array, counts: Array) -> Loss:
         share = counts / counts.sum()
         truth = self.columns[rows]
+        if self.tempering is not None:
+            found = replace(self, tempering=None)(self.tempering(answer), rows, counts)
+            return Loss(found.value, self.tempering.pulled_back(answer, found.gradient))
         smooth = ((self.size * answer + self.frequency) * truth).sum(axis=1) / (self.size + 1.0)
         gradient = -(share / smooth)[:, None] * truth * (self.size / (self.size + 1.0))
         return Loss(float(-(share @ np.log(smooth))), gradient)

@@ -50,17 +50,28 @@ class Tempering(NamedTuple):
         common = np.einsum("qc,qcd->qd", sharp, relative)
         return np.asarray((1.0 - self.share) / self.temperature * sharp[:, :, None] * (relative - common[:, None]))
 
-    def slopes(self, probability: Array) -> Array:
-        """Derivative (Q, C) of each tempered probability by its own, with the others in proportion."""
-        sharp, variance = self.sharpened(probability), probability * (1.0 - probability)
-        safe = np.where(variance > 0.0, variance, 1.0)
-        rate = np.where(variance > 0.0, sharp * (1.0 - sharp) / safe, 0.0)
-        return np.asarray((1.0 - self.share) / self.temperature * rate)
+    def pulled_back(self, probability: Array, gradient: Array) -> Array:
+        """Gradient (Q, C) by the probabilities from that by the tempered ones."""
+        sharp = self.sharpened(probability)
+        safe = np.where(probability > 0.0, probability, 1.0)
+        rate = np.where(probability > 0.0, sharp / safe, 0.0) * (1.0 - self.share) / self.temperature
+        return np.asarray(rate * (gradient - (gradient * sharp).sum(axis=1, keepdims=True)))
+
+    def changes(self, weights: Array, change: Array, value: Array) -> Array:
+        """Derivatives (Q, K, d) of ``weights`` of rows of classes ``value`` (K,), from those of the weights (Q, K)."""
+        columns = np.eye(len(self.frequency))[value]
+        total, by_class = weights @ columns, np.einsum("qkd,kc->qcd", change, columns, optimize=True)
+        held = total > 0.0
+        safe = np.where(held, total, 1.0)
+        factor = np.where(held, (1.0 - self.share) * self.sharpened(total) / safe, 0.0)
+        relative = np.where(held[:, :, None], by_class / safe[:, :, None], 0.0)
+        slope = self.derivatives(total, by_class) / safe[:, :, None] - factor[:, :, None] * relative
+        slope = np.where(held[:, :, None], slope, 0.0)
+        return np.asarray(change * factor[:, value, None] + weights[:, :, None] * slope[:, value])
 
     def weights(self, weights: Array, value: Array, sample_weight: Array | None) -> Array:
         """Weights (Q, K) of rows of classes ``value`` (K,) that add up to the tempered probabilities."""
-        total = np.zeros((len(weights), len(self.frequency)))
-        np.add.at(total.T, value, weights.T.astype(np.float64))
+        total = weights.astype(np.float64) @ np.eye(len(self.frequency))[value]
         tempered = self(total) - self.share * self.frequency
         factor = np.where(total > 0.0, tempered / np.where(total > 0.0, total, 1.0), 0.0)
         mass = np.ones(len(value)) if sample_weight is None else sample_weight.astype(np.float64)

@@ -25,6 +25,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from regard.bandwidth.distinct import distinct
 from regard.bandwidth.head_search import FINAL_ITERATIONS, FINAL_ROWS, GAIN_MANY_ROWS, descend_head, learn_heads
 from regard.bandwidth.learned_heads import Heads, HeadSearchLog, LearnedHead, Progress, mix_heads
 from regard.bandwidth.losses import AbsoluteError, LogLoss, SquaredError, corner_of
@@ -377,12 +378,20 @@ def learn_heads_on_cluster(
     )
     last = draw_rows(n, rng, FINAL_ROWS)
     log = HeadSearchLog(progress, planned=float(len(first.heads) * FINAL_ITERATIONS * len(last)))
+    growth = n / min(SUBSAMPLE_ROWS, n)
+    if classes:
+        # The mix and the tempering are those of rows that no search has seen: heads only get narrower.
+        scaled = tuple(
+            head._replace(w=rescaled(head.w, growth) if _is_searched(head.w) else head.w) for head in first.heads
+        )
+        learned: Heads = first._replace(heads=scaled)
+        return learned
     heads, answers = [], []
     for head in first.heads:
         transform = partial(first.scaling, t=head.share)
         objective = cluster_objective(rows, transform, kernel="gaussian", degree=degree, classes=classes, engine=engine)
         some = replace(objective, tol=SEARCH_TOL).evaluated_at(last)
-        heads.append(_refined(some, head, n / min(SUBSAMPLE_ROWS, n), log))
+        heads.append(_refined(some, head, growth, log))
         answer, block = compute([some(heads[-1].w, heads[-1].ridge).answer, some.queries.blocks[0]])
         answers.append(some.loss.from_units_of_y(answer))
     path = [*first.search.path, *log.path]
@@ -394,8 +403,6 @@ def learn_heads_on_cluster(
 
 def _refined(some: ClusterObjective, head: LearnedHead, growth: float, log: HeadSearchLog) -> LearnedHead:
     """A head of a subsample, learned on from there with ``growth`` times as many rows."""
-    if not _is_searched(head.w):
-        return head
     w = rescaled(head.w, growth)
     space = Parametrization.of("full" if w.ndim == 2 else "feature", some.feature_scale)
     space = space.without(np.asarray(~w.reshape(len(w), -1).any(axis=1)))
@@ -427,5 +434,7 @@ def _heads(block: RowBlock, grouped: bool, options: dict[str, Any]) -> Heads:
     assert block.value is not None
     groups = block.labels if grouped else None
     with small_matrices():
-        found = learn_heads(block.key, block.value, sample_weight=block.weight, groups=groups, **options)
+        # In the order of one machine, which folds follow.
+        rows = distinct(block.key, block.value, block.weight, groups)
+        found = learn_heads(rows.key, rows.value, sample_weight=rows.weight, groups=rows.groups, **options)
     return found._replace(answer=found.answer[:0])

@@ -86,26 +86,20 @@ def slopes(smoother: Smoother, query: Array) -> Answer:
 def effect_errors(smoother: Smoother, query: Array, method: str, residual: Array) -> Array:
     """Standard errors (Q, P, columns of X) of the effects, from left-out residuals (K, P).
 
-    √Σ_i (∂ℓ_i/∂x)²·residual_i², for tempered probabilities times the slope of their own. *Cost*: O(Q·K·d²) time and a
-    tile.
+    √Σ_i (∂ℓ_i/∂x)²·residual_i². *Cost*: O(Q·K·d²) time and a tile.
     """
     squares = residual**2 / smoother.rows.copies[:, None]
     parts = [
         np.einsum("qka,kp->qpa", changes(smoother, query[rows], method) ** 2, squares, optimize=True)
         for rows in tiles(len(query), smoother.rows.key.size, TILE_CELLS)
     ]
-    errors = np.sqrt(np.concatenate(parts))
-    if smoother.tempering is not None:
-        errors *= smoother.tempering.slopes(smoother.answer(query, smoother.rows.columns).output)[:, :, None]
-    return np.asarray(errors)
+    return np.asarray(np.sqrt(np.concatenate(parts)))
 
 
 def average_effects(
     smoother: Smoother, query: Array, method: str, weight: Array, residual: Array
 ) -> tuple[Array, Array]:
     """Mean effect (P, columns of X) over queries with normalised weights ``weight`` (Q,), and its standard error."""
-    if smoother.tempering is not None:
-        return _average_of_classes(smoother, query, method, weight, residual)
     total = np.zeros(())
     for rows in tiles(len(query), smoother.rows.key.size, TILE_CELLS):
         total = total + np.einsum("q,qka->ka", weight[rows], changes(smoother, query[rows], method))
@@ -114,28 +108,13 @@ def average_effects(
     return effect, np.sqrt((residual**2 / smoother.rows.copies[:, None]).T @ change**2)
 
 
-def _average_of_classes(
-    smoother: Smoother, query: Array, method: str, weight: Array, residual: Array
-) -> tuple[Array, Array]:
-    """``average_effects`` of tempered probabilities."""
-    assert smoother.tempering is not None
-    query, values = query.astype(np.float64), smoother.rows.columns
-    slope, total = smoother.tempering.slopes(smoother.answer(query, values).output), np.zeros(())
-    for rows in tiles(len(query), smoother.rows.key.size, TILE_CELLS):
-        rate = weight[rows][:, None] * slope[rows]
-        total = total + np.einsum("qp,qka->pka", rate, changes(smoother, query[rows], method), optimize=True)
-    effect = np.einsum("q,qpa->pa", weight, marginal_effects(smoother.exactly(), query).output)
-    squares = residual**2 / smoother.rows.copies[:, None]
-    return effect, np.sqrt(np.einsum("kp,pka->pa", squares, np.asarray(total) ** 2))
-
-
 def changes(smoother: Smoother, query: Array, method: str) -> Array:
-    """∂ℓ/∂x (Q, K, columns of X) of the effective weights; with ``method`` "slope" the weights of y in the slopes.
-
-    Class probabilities are not tempered.
-    """
-    smoother, query = replace(smoother.exactly(), tempering=None), query.astype(np.float64)
+    """∂ℓ/∂x (Q, K, columns of X) of the effective weights; with ``method`` "slope" the weights of y in the slopes."""
+    smoother, query = smoother.exactly(), query.astype(np.float64)
     found, _ = smoother.mixed(query, partial(_head_changes, method), derivative=True)
+    if smoother.tempering is not None:
+        weights = replace(smoother, tempering=None).effective_weights(query).output
+        found = smoother.tempering.changes(weights, found, smoother.rows.value)
     return of_columns(smoother.rows.coding, query, found, lambda at: smoother.effective_weights(at).output)
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard.bandwidth.adaptive import Neighbourhood, by_width
+from regard.bandwidth.losses import LogLoss
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.rules import counts_repetitions
 from regard.bandwidth.scaling import Scaling
@@ -472,6 +473,8 @@ class Smoother:
             engine=self.run.engine,
             sloped=first.sloped,
         )
+        if isinstance(objective.loss, LogLoss):
+            objective = replace(objective, loss=replace(objective.loss, tempering=self.tempering))
         return [HeadObjective(head, replace(objective, key=head.transform.keys(objective.key))) for head in self.heads]
 
 
