@@ -1,4 +1,5 @@
-"""The regressors that accuracy.py and fit.py compare: regard's, as it stands on the path, and scikit-learn's.
+"""The models that accuracy.py, fit.py and classification.py compare: regard's, as it stands on the path, and
+scikit-learn's.
 
 A contestant is a function of training rows that returns a fitted model. regard is imported when it is fitted, so that
 the memory of the others does not contain it.
@@ -12,15 +13,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.compose import TransformedTargetRegressor
-from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor, RandomForestRegressor
+from sklearn.ensemble import (
+    ExtraTreesRegressor,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, Matern, WhiteKernel
-from sklearn.linear_model import RidgeCV
+from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVR
+from sklearn.svm import SVC, SVR
 
 Array = NDArray[Any]
 Fit = Callable[[Array, Array], Any]
@@ -33,6 +40,10 @@ MAX_PROCESS_ROWS = 1_500
 NEIGHBOURS: dict[str, list[Any]] = {
     "kneighborsregressor__n_neighbors": [1, 2, 3, 5, 8, 12, 20],
     "kneighborsregressor__weights": ["uniform", "distance"],
+}
+CLASS_VECTORS: dict[str, list[Any]] = {
+    "svc__C": [0.3, 1.0, 10.0, 100.0],
+    "svc__gamma": [0.003, 0.01, 0.03, 0.1, 0.3, 1.0],
 }
 VECTORS: dict[str, list[Any]] = {
     "transformedtargetregressor__regressor__C": [1.0, 10.0, 100.0],
@@ -108,3 +119,36 @@ def _process(*shapes: Callable[[Array], Kernel]) -> Fit:
 
 squared_exponential_process = _process(_squared_exponential)
 best_process = _process(_squared_exponential, _matern)
+
+
+def regard_classes(X: Array, y: Array) -> Any:
+    """KernelClassifier with its defaults."""
+    from regard import KernelClassifier
+
+    return KernelClassifier().fit(X, y)
+
+
+def boosting_classes(X: Array, y: Array) -> Any:
+    return HistGradientBoostingClassifier(random_state=0).fit(X, y)
+
+
+def forest_classes(X: Array, y: Array) -> Any:
+    return RandomForestClassifier(random_state=0, n_jobs=-1).fit(X, y)
+
+
+def logistic(X: Array, y: Array) -> Any:
+    """Logistic regression on standardised columns."""
+    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=2_000)).fit(X, y)
+
+
+def vectors_classes(X: Array, y: Array) -> Any:
+    """Support vectors with Platt's probabilities; settings by five-fold accuracy on at most MAX_TUNING_ROWS rows.
+
+    They include every row of a class with fewer than ten in a random sample.
+    """
+    rows = np.random.default_rng(0).permutation(len(y))[:MAX_TUNING_ROWS]
+    rare = [label for label in np.unique(y) if (y[rows] == label).sum() < 10]
+    rows = np.union1d(rows, np.flatnonzero(np.isin(y, rare)))
+    search = GridSearchCV(make_pipeline(StandardScaler(), SVC()), CLASS_VECTORS, scoring="accuracy", n_jobs=-1)
+    best = search.fit(X[rows], y[rows]).best_estimator_
+    return best.set_params(svc__probability=True, svc__random_state=0).fit(X, y)

@@ -206,5 +206,5 @@ def test_a_full_metric_needs_rows_for_its_numbers(kind, repeated):
         y = y if kind is KernelRegressor else y > 0.0
         rows, weight = (n // 2, np.full(n // 2, 2)) if repeated else (n, None)
         model = kind().fit(x[:rows], y[:rows], sample_weight=weight)
-        assert any(head.w.ndim == 2 for head in model.heads_) == full
+        assert any(head.w.shape == (d, d) for head in model.heads_) == full
         assert np.isfinite(model.loo_predictions_).all()

@@ -5,6 +5,9 @@ hundred rows is often so by chance. So all candidates are kept: one head for eac
 with a full matrix, each a local line whose ridge is learned with it. Their mix has the weights on the simplex with the
 best leave-one-out predictions, with a small penalty on unequal weights (docs/decisions/0007).
 
+Most searches are those of ``line_heads`` and ``class_heads``; those with a named engine and many rows are here, with
+the gradient of that engine.
+
 With many rows the criterion is evaluated at a subsample of the rows with all rows as keys: a few hundred to choose a
 start, two thousand for the descent, eight thousand for the last iterations.
 """
@@ -18,9 +21,11 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
+from regard.bandwidth.class_heads import MAX_ROWS_CROSS_FITTED, learn_class_heads
 from regard.bandwidth.descent import Point
 from regard.bandwidth.learned_heads import Heads, HeadSearchLog, LearnedHead, Progress, mix_heads
 from regard.bandwidth.line_heads import ERROR_FLOOR, ROTATION_PENALTY, learn_line_heads, supports_full
+from regard.bandwidth.losses import LogLoss
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.parametrization import Parametrization, feature_scales
 from regard.bandwidth.scaling import Scaling
@@ -55,16 +60,18 @@ GAIN_FEW_ROWS = 1e-7
 def learn_heads(X: Array, y: Array, *, seed: int = 0, progress: Progress | None = None, **options: Any) -> Heads:
     """Learn scaling, metric, bandwidth and degree of every head, and their mix; ``options`` as ``Objective.of``.
 
-    Lines are learned by products of matrices (``line_heads``), on the CPU or a GPU, unless a CPU engine is named and
-    there are many rows; class probabilities, and lines with such an engine, by descents with the engine's gradient.
+    Lines (``line_heads``) and class probabilities (``class_heads``) are learned by products of matrices, lines on a GPU
+    too. With many rows and another named engine they are learned by descents with the gradient that it computes.
 
-    *Cost*: see ``line_heads``; otherwise some hundred evaluations of O(min(n, 2,000)·n·d²), and one of O(n²·d²) per
-    head.
+    *Cost*: see there; otherwise some hundred evaluations of O(min(n, 2,000)·n·d²), and one of O(n²·d²) per head.
     """
     first = Objective.of(X, y, **options)
     scaling = Scaling.of(first.key, first.counts)
+    classes = isinstance(first.loss, LogLoss)
     if first.degree and (first.engine in ("auto", "fused") or len(first.rows) <= DESCENT_ROWS):
         return learn_line_heads(first, scaling, seed, progress)
+    if classes and (first.engine == "auto" or len(first.rows) <= MAX_ROWS_CROSS_FITTED):
+        return learn_class_heads(first, scaling, seed, progress)
     log = HeadSearchLog(progress, _planned_rows(first))
     heads: list[tuple[LearnedHead]] = []
     answers: list[Array] = []

@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from regard.bandwidth.losses import LogLoss
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.scaling import Scaling
+from regard.bandwidth.tempering import Tempering, learn_tempering
 from regard.core.arrays import Array
 
 
@@ -43,6 +45,7 @@ class Heads(NamedTuple):
     answer: Array  # (n, P)  leave-one-out predictions
     score: float  # of these predictions: R², or minus the log-loss
     search: HeadSearch
+    tempering: Tempering | None = None  # of class probabilities
 
 
 # Called at every evaluation with its number, the criterion, and the share of the planned work that is done.
@@ -82,6 +85,8 @@ def mix_heads(
     loss, stacked = objective.loss, np.stack(answers[: len(heads)])
     weights = (loss if len(rows) == len(objective.key) else loss.take(rows)).mix(stacked, counts)
     mixed = np.tensordot(weights, stacked, 1)
+    tempering = learn_tempering(mixed, loss.columns[rows], counts) if isinstance(loss, LogLoss) else None
+    mixed = mixed if tempering is None else tempering(mixed)
     value = objective.in_units_of_y(loss(mixed, rows, counts).value)
     used = tuple(
         head._replace(weight=float(c) / len(group))
@@ -92,4 +97,4 @@ def mix_heads(
     answer = np.full((len(objective.key), mixed.shape[1]), np.nan)
     answer[rows] = loss.in_units_of_y(mixed)
     score = objective.score(answer[rows])
-    return Heads(used, scaling, answer, score, HeadSearch(value, len(path), np.array(path), interrupted))
+    return Heads(used, scaling, answer, score, HeadSearch(value, len(path), np.array(path), interrupted), tempering)

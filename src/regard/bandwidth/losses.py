@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import nnls
+from scipy.optimize import minimize, nnls
 
+from regard.bandwidth.tempering import Tempering
 from regard.core.arrays import Array
 
 # Penalty on unequal mixing weights, in units of the least squared error among the heads and their equal mix: with few
@@ -19,8 +20,12 @@ ROWS_OF_FULL_PENALTY = 1000.0
 ABSOLUTE_ERROR_CORNER = 0.1
 # Rounding error of a mean, relative to the largest distance from it, from which on the mean is corrected.
 MEAN_CORRECTION = 1e-9
-# Iterations for the mixing weights of probabilities.
-MIX_ITERATIONS = 100
+# Rows that each head of class attention has in advance in the mix.
+MIX_ROWS = 1.0
+# Options of the search for the mix of probabilities.
+MIX_OPTIONS = {"maxiter": 200, "ftol": 1e-12, "gtol": 1e-8}
+# Weight in the mix below which a head of class attention is dropped.
+LEAST_MIX = 0.01
 
 
 LOSSES = ("squared", "absolute")
@@ -157,6 +162,7 @@ class LogLoss:
     frequency: Array  # (C,)
     size: float  # n
     unit: float = 1.0
+    tempering: Tempering | None = None  # of the answers
 
     @classmethod
     def of(cls, labels: Array, classes: int, counts: Array) -> LogLoss:
@@ -167,6 +173,9 @@ class LogLoss:
     def __call__(self, answer: Array, rows: Array, counts: Array) -> Loss:
         share = counts / counts.sum()
         truth = self.columns[rows]
+        if self.tempering is not None:
+            found = replace(self, tempering=None)(self.tempering(answer), rows, counts)
+            return Loss(found.value, self.tempering.pulled_back(answer, found.gradient))
         smooth = ((self.size * answer + self.frequency) * truth).sum(axis=1) / (self.size + 1.0)
         gradient = -(share / smooth)[:, None] * truth * (self.size / (self.size + 1.0))
         return Loss(float(-(share @ np.log(smooth))), gradient)
@@ -184,12 +193,22 @@ class LogLoss:
     def mix(self, answers: Array, counts: Array) -> Array:
         """Weights (H,) on the simplex for probabilities (H, n, C) with the least log-loss of their mix.
 
-        Expectation–maximisation: each iteration sets a weight to the mean responsibility of its head for the true
-        classes, and never increases the loss.
+        Each head has MIX_ROWS rows in advance, so that with few rows weights are more equal; heads of hardly any weight
+        are dropped.
         """
-        share = counts / counts.sum()
         right = ((self.size * answers + self.frequency) * self.columns).sum(axis=2) / (self.size + 1.0)  # (H, n)
-        weights = np.full(len(answers), 1.0 / len(answers))
-        for _ in range(MIX_ITERATIONS):
-            weights = (weights[:, None] * right / (weights @ right)) @ share
-        return np.asarray(weights)
+        prior = MIX_ROWS / (float(counts.sum()) + MIX_ROWS * len(answers))
+        share = counts / counts.sum() * (1.0 - prior * len(answers))
+
+        def at(x: Array) -> tuple[float, Array]:
+            weights = np.exp(x - x.max())
+            weights /= weights.sum()
+            mixed = weights @ right
+            # Of each row, the part that a head has in its probability.
+            found = weights * (right @ (share / mixed)) + prior
+            return float(-(share @ np.log(mixed)) - prior * np.log(weights).sum()), weights - found
+
+        x = minimize(at, np.zeros(len(answers)), jac=True, method="L-BFGS-B", options=MIX_OPTIONS).x
+        weights = np.exp(x - x.max())
+        weights = np.where(weights < LEAST_MIX * weights.sum(), 0.0, weights)
+        return np.asarray(weights / weights.sum())

@@ -111,6 +111,10 @@ def _kind(model: Any, head: Any) -> str:
     t = float(head.share.mean())
     mixed = f"{t:.0%} standard scores, {1 - t:.0%} normal scores of ranks"
     scaling = "standard scores" if t == 1.0 else "normal scores of ranks" if t == 0.0 else mixed
+    if not model._DEGREE and not head.w.any():
+        return "class frequencies"
+    if not model._DEGREE and head.w.ndim == 2 and head.w.shape[1] < len(head.w):
+        return f"{scaling}; {head.w.shape[1]} combinations of features"
     if model._DEGREE and head.ridge >= RIDGE_OF_MEANS:
         return f"{scaling}; local means"
     if model._DEGREE and head.ridge <= RIDGE_OF_GLOBAL_LINES:

@@ -164,6 +164,8 @@ def _learn(
         found = learn_heads_on_cluster(rows, seed=model._seed(), progress=progress, **options)
     model.heads_, model.scaling_ = found.heads, found.scaling
     model.search_, model.loo_score_ = found.search, found.score
+    if found.tempering is not None:
+        model.tempering_ = found.tempering
     return None
 
 

@@ -25,6 +25,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from regard.bandwidth.distinct import distinct
 from regard.bandwidth.head_search import FINAL_ITERATIONS, FINAL_ROWS, GAIN_MANY_ROWS, descend_head, learn_heads
 from regard.bandwidth.learned_heads import Heads, HeadSearchLog, LearnedHead, Progress, mix_heads
 from regard.bandwidth.losses import AbsoluteError, LogLoss, SquaredError, corner_of
@@ -377,12 +378,20 @@ def learn_heads_on_cluster(
     )
     last = draw_rows(n, rng, FINAL_ROWS)
     log = HeadSearchLog(progress, planned=float(len(first.heads) * FINAL_ITERATIONS * len(last)))
+    growth = n / min(SUBSAMPLE_ROWS, n)
+    if classes:
+        # The mix and the tempering are those of rows that no search has seen: heads only get narrower.
+        scaled = tuple(
+            head._replace(w=rescaled(head.w, growth) if _is_searched(head.w) else head.w) for head in first.heads
+        )
+        learned: Heads = first._replace(heads=scaled)
+        return learned
     heads, answers = [], []
     for head in first.heads:
         transform = partial(first.scaling, t=head.share)
         objective = cluster_objective(rows, transform, kernel="gaussian", degree=degree, classes=classes, engine=engine)
         some = replace(objective, tol=SEARCH_TOL).evaluated_at(last)
-        heads.append(_refined(some, head, n / min(SUBSAMPLE_ROWS, n), log))
+        heads.append(_refined(some, head, growth, log))
         answer, block = compute([some(heads[-1].w, heads[-1].ridge).answer, some.queries.blocks[0]])
         answers.append(some.loss.from_units_of_y(answer))
     path = [*first.search.path, *log.path]
@@ -412,10 +421,20 @@ def _refined(some: ClusterObjective, head: LearnedHead, growth: float, log: Head
     return head._replace(w=end.w, ridge=end.ridge if some.degree else head.ridge)
 
 
+def _is_searched(w: Array) -> bool:
+    """Whether w has the form that searches give it: one w per feature, or diag(w)(I + N) of the features used."""
+    if w.ndim < 2:
+        return True
+    used = w[np.abs(w).max(axis=1, initial=0.0) > 0.0]
+    return used.shape[0] == used.shape[1] and bool((np.diagonal(used) > 0.0).all())
+
+
 def _heads(block: RowBlock, grouped: bool, options: dict[str, Any]) -> Heads:
     """The heads of a subsample, on the worker that learns them; answers do not leave it."""
     assert block.value is not None
     groups = block.labels if grouped else None
     with small_matrices():
-        found = learn_heads(block.key, block.value, sample_weight=block.weight, groups=groups, **options)
+        # In the order of one machine, which folds follow.
+        rows = distinct(block.key, block.value, block.weight, groups)
+        found = learn_heads(rows.key, rows.value, sample_weight=rows.weight, groups=rows.groups, **options)
     return found._replace(answer=found.answer[:0])

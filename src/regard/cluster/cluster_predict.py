@@ -13,6 +13,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from regard.bandwidth.losses import as_probabilities
+from regard.bandwidth.tempering import Tempering
 from regard.cluster.block_states import BlockPooling, fit_block, out_of_reach, pairs_in_reach, query_states
 from regard.cluster.blocked_rows import BlockedRows, RowBlock, blocked_rows, with_summaries
 from regard.cluster.chunked_pooling import lazy_array
@@ -88,7 +89,9 @@ def lazy_answers(model: Any, X: Any, method: str) -> Array:
     smoother = model._configured_smoother
     if isinstance(smoother.rows, ClusterRows):
         answers = smoother.rows.answers(smoother, queries)
-        parts = task_for_each("answer", _as_method, ((one, model.empty, method, classes) for one in answers))
+        parts = task_for_each(
+            "answer", _as_method, ((one, model.empty, method, classes, smoother.tempering) for one in answers)
+        )
     else:
         # A model in memory travels once and predicts block by block; empty blocks are not passed to it.
         shared, no_rows = tasks_of("model", _same)(model), np.empty((0, *shape), dtype)
@@ -111,7 +114,7 @@ def _predicted(query: RowBlock, model: Any, method: str, no_rows: Array) -> Arra
         return np.asarray(getattr(model, method)(query.key))
 
 
-def _as_method(found: Answer, empty: str, method: str, classes: Array | None) -> Array:
+def _as_method(found: Answer, empty: str, method: str, classes: Array | None, tempering: Tempering | None) -> Array:
     labels = None if method == "predict_proba" else classes
     count = int(found.empty.sum())
     if count and (empty == "raise" or (empty == "nan" and labels is not None)):
@@ -119,6 +122,8 @@ def _as_method(found: Answer, empty: str, method: str, classes: Array | None) ->
             f"{count} of {len(found.empty)} rows of a chunk of X have no training row within the bandwidth; widen "
             f"bandwidth, or choose another empty= than {empty!r}"
         )
+    if tempering is not None:
+        found = found._replace(output=tempering(found.output))
     if method == "predict_proba":
         return as_probabilities(found.output)
     return found.output if labels is None else np.asarray(labels[found.output.argmax(axis=1)])

@@ -47,7 +47,7 @@ DERIVED_ATTRIBUTES = ("residuals_", "standardised_residuals_", "spread_", "calib
 SMOOTHER_SOURCES = (
     *("key_", "value_", "sample_weight_", "classes_", "coding_", "arrival_", "feature_names_in_", "missing"),
     *("kernel", "w_", "ridge_", "neighbours_"),
-    *("heads_", "scaling_"),
+    *("heads_", "scaling_", "tempering_"),
     *("embed", "parameters_", "mean_", "scale_", "embedding_"),
 )
 
@@ -198,7 +198,7 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
             names=tuple(map(str, [f"feature {j}" for j in range(self.n_features_in_)] if names is None else names)),
             ids=self.arrival_[0] if "arrival_" in fitted else None,
         )
-        return Smoother(self._heads(), rows)
+        return Smoother(self._heads(), rows, tempering=fitted.get("tempering_"))
 
     @property
     def _configured_smoother(self) -> Smoother:

@@ -160,7 +160,8 @@ class SmoothingClassifier(ClassifierMixin, SmoothingEstimator):  # type: ignore[
         if known is None:
             table = distinct(self.key_, self.value_, self.sample_weight_)
             answer = left_out_answers(objectives_of(self._configured_smoother, table))
-            known = self.left_out_probabilities_ = expand_rows(as_probabilities(answer), table.place)
+            tempered = self._smoother.tempered(as_probabilities(answer))
+            known = self.left_out_probabilities_ = expand_rows(tempered, table.place)
         return np.asarray(known)
 
     def _left_out_probabilities(self, calibrated: bool = False) -> tuple[Array, Array, Array]:

@@ -37,6 +37,8 @@ def _learn_mixture(
         found = learn_heads(rows.astype(np.float64), target, seed=model._seed(), progress=progress, **options)
     model._set_training_rows(key, value, weight)
     model.heads_, model.scaling_, model.search_ = found.heads, found.scaling, found.search
+    if found.tempering is not None:
+        model.tempering_ = found.tempering
     answers = expand_rows(found.answer, place)
     model.loo_predictions_ = answers[:, 0] if value.ndim == 1 and classes is None else answers
     model.loo_score_ = found.score
@@ -51,10 +53,14 @@ def _mixture_heads(model: Any) -> tuple[Head, ...]:
 
 
 def _rescale(model: Any) -> None:
-    """Recompute the scalings of the columns as ``learn_heads`` does, after rows were removed."""
+    """Recompute scalings of columns and class frequencies as ``learn_heads`` does, after rows were removed."""
     rows = model._smoother.rows.whole
     table = distinct(rows.key, rows.value, rows.sample_weight)
-    model.scaling_ = Scaling.of(table.key.astype(np.float64), row_counts(table.weight, len(table.key)))
+    counts = row_counts(table.weight, len(table.key))
+    model.scaling_ = Scaling.of(table.key.astype(np.float64), counts)
+    if "tempering_" in vars(model):
+        frequency = np.bincount(table.value, counts, len(model.classes_)) / counts.sum()
+        model.tempering_ = model.tempering_._replace(frequency=frequency)
 
 
 def _w(model: Any) -> Array:
@@ -146,25 +152,33 @@ class KernelRegressor(SmoothingRegressor):
 
 
 class KernelClassifier(SmoothingClassifier):
-    """The recommended classifier: a mixture of kernel classifiers, with everything learned by leave-one-out.
+    """The recommended classifier: a mixture of kernel classifiers, with everything learned from left-out rows.
 
-    predict_proba(x) = Σ_h c_h·p_h(x), where each head p_h is the attention that each class holds (see
-    ``NadarayaWatsonClassifier``); the log-loss of left-out rows is minimised.
+    predict_proba(x) = (1 − ε)·p^(1/T)/Σ p^(1/T) + ε·frequency, p = Σ_h c_h·p_h(x)
+
+    Each head p_h is the attention that each class holds (see ``NadarayaWatsonClassifier``), with one w, one per
+    feature, a full matrix, or in the projection onto the coefficients of a logistic regression. Rows that a search has
+    not seen choose the mixture weights c, the temperature T and ε, so that no probability is surer than they support.
 
     Parameters
     ----------
     engine, tol, random_state, device, kernel, missing : as in ``KernelRegressor``.
-    calibrate : as in ``NadarayaWatsonClassifier``.
+    calibrate : as in ``NadarayaWatsonClassifier``; rarely of use, since probabilities are tempered already.
 
     Attributes
     ----------
-    heads_, scaling_, bandwidth_, w_, search_ : as in ``KernelRegressor``.
+    heads_, scaling_, bandwidth_, w_, search_ : as in ``KernelRegressor``; ``heads_`` are those of all rows.
+    tempering_ : record
+        Temperature T, share ε and class frequencies.
     loo_predictions_, loo_score_ : array of shape (K, classes), float
-        Leave-one-out class probabilities, and minus their log-loss.
+        Left-out class probabilities, and minus their log-loss: up to 2,500 rows by heads whose search has not seen the
+        row. With more rows those of a sample; the others are NaN.
     classes_, feature_relevance_, key_, value_, sample_weight_, n_features_in_, feature_names_in_ :
         as in ``NadarayaWatsonClassifier``.
 
-    *Empty rows*: there are none. *Cost*: as ``KernelRegressor`` with d + classes for d².
+    *Empty rows*: there are none. *Cost*: ``fit`` takes some hundred passes of O(min(K, 2,500)²·d), d² for matrices, and
+    with more rows some five per head of O(1,000·min(K, 20,000)·d); ``predict`` O(Q·K·(d + classes)) per head; memory
+    O((Q + K)·(d + classes)) and a tile.
 
     >>> model = KernelClassifier().fit([[0.0], [1.0], [2.0], [3.0]], ["cat", "cat", "dog", "dog"])
     >>> model.predict([[0.2], [2.9]]).tolist()

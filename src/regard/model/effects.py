@@ -16,6 +16,7 @@ With weights α, δ = key − query, e = δ − δ̄ and g = ∂score/∂x less 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -60,7 +61,13 @@ def marginal_effects(smoother: Smoother, query: Array) -> Answer:
     """
     effects, empty = smoother.mixed(query, _head_effects, derivative=True)
     coding, values = smoother.rows.coding, smoother.rows.columns
-    return Answer(of_columns(coding, query, effects, lambda at: smoother.answer(at, values).output), empty)
+    if smoother.tempering is not None:
+        effects = smoother.tempering.derivatives(smoother.answer(query, values).output, effects)
+
+    def answer(at: Array) -> Array:
+        return smoother.tempered(smoother.answer(at, values).output)
+
+    return Answer(of_columns(coding, query, effects, answer), empty)
 
 
 def slopes(smoother: Smoother, query: Array) -> Answer:
@@ -105,6 +112,9 @@ def changes(smoother: Smoother, query: Array, method: str) -> Array:
     """∂ℓ/∂x (Q, K, columns of X) of the effective weights; with ``method`` "slope" the weights of y in the slopes."""
     smoother, query = smoother.exactly(), query.astype(np.float64)
     found, _ = smoother.mixed(query, partial(_head_changes, method), derivative=True)
+    if smoother.tempering is not None:
+        weights = replace(smoother, tempering=None).effective_weights(query).output
+        found = smoother.tempering.changes(weights, found, smoother.rows.value)
     return of_columns(smoother.rows.coding, query, found, lambda at: smoother.effective_weights(at).output)
 
 

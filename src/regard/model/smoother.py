@@ -16,9 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard.bandwidth.adaptive import Neighbourhood, by_width
+from regard.bandwidth.losses import LogLoss
 from regard.bandwidth.objective import Objective
 from regard.bandwidth.rules import counts_repetitions
 from regard.bandwidth.scaling import Scaling
+from regard.bandwidth.tempering import Tempering
 from regard.core.arrays import Array
 from regard.core.forks import limit_torch
 from regard.core.scores import Gaussian, Nearest, Radial, Score
@@ -295,16 +297,18 @@ class Smoother:
     rows: TrainingRows
     empty: str = "raise"  # output of empty rows: "nearest", "prior", or otherwise NaN
     run: RunOptions = field(default_factory=RunOptions)
+    tempering: Tempering | None = None  # of class probabilities
 
     # ---- answers
 
     def answer(self, query: Array, value: Array | None = None) -> Answer:
-        """Σ mix · local mean or line of ``value``, by default the rows' own; in the dtype of the query (Q, d).
+        """Σ mix · local mean or line of ``value``, by default the rows' own and tempered; in the dtype of the query.
 
         *Empty rows*: according to ``empty``. *Cost*: one ``pool`` per head.
         """
         if value is None:
-            return self.rows.answer(self, query)
+            found = self.rows.answer(self, query)
+            return found._replace(output=self.tempered(found.output))
         return self.mixed(query, lambda one, head, at: one._pooled(head, at, value))
 
     def weights(self, query: Array) -> Answer:
@@ -313,7 +317,14 @@ class Smoother:
 
     def effective_weights(self, query: Array) -> Answer:
         """Coefficients of the training values in each output, (Q, K); rows sum to 1, negative entries at degree 1."""
-        return self.mixed(query, Smoother._effective)
+        found = self.mixed(query, Smoother._effective)
+        if self.tempering is None:
+            return found
+        return found._replace(output=self.tempering.weights(found.output, self.rows.value, self.rows.sample_weight))
+
+    def tempered(self, output: Array) -> Array:
+        """Class probabilities (Q, C) from the attention that each class holds; other outputs as they are."""
+        return output if self.tempering is None else self.tempering(output)
 
     def exactly(self) -> Smoother:
         """The same, computed exactly (tol = 0) on the CPU."""
@@ -462,6 +473,8 @@ class Smoother:
             engine=self.run.engine,
             sloped=first.sloped,
         )
+        if isinstance(objective.loss, LogLoss):
+            objective = replace(objective, loss=replace(objective.loss, tempering=self.tempering))
         return [HeadObjective(head, replace(objective, key=head.transform.keys(objective.key))) for head in self.heads]
 
 

@@ -158,7 +158,7 @@ def _left_out(model: Any, whole: Smoother, known: Array) -> Array:
     if answer is not None and not np.isnan(answer[known]).any():
         return np.asarray(answer[known], np.float64)
     if model._HAS_BANDWIDTH and whole.heads[0].neighbours is None:
-        answer = left_out_answers(whole.objectives())
+        answer = whole.tempered(left_out_answers(whole.objectives()))
         return np.asarray(answer[:, 0] if rows.single else answer)
     labels = np.arange(len(known))
     options: dict[str, Any] = {"sample_weight": rows.sample_weight, "exclude": (labels, labels)}

@@ -110,6 +110,9 @@ HEAD_SPECS = _specs(
         "float64, evaluations": "search_.path",
     }
 )
+TEMPERING_SPECS = _specs(
+    {NUMBER: "tempering_.temperature tempering_.share", "float64, classes": "tempering_.frequency"}
+)
 SCORE_SPECS = _specs(
     {
         "float64, features": "mean_ scale_ w_ bandwidth_",
@@ -137,7 +140,10 @@ REQUIRED = ("n_features_in_", "key_", "value_", "sample_weight_")
 KINDS = {
     "AttentionRegressor": (REGRESSOR_SPECS | SCORE_SPECS, (*REQUIRED, "mean_", "scale_", "embedding_", "parameters_")),
     "AveragePoolingRegressor": (REGRESSOR_SPECS, REQUIRED),
-    "KernelClassifier": (CLASSIFIER_SPECS | HEAD_SPECS, (*REQUIRED, "classes_", "heads_", "scaling_")),
+    "KernelClassifier": (
+        CLASSIFIER_SPECS | HEAD_SPECS | TEMPERING_SPECS,
+        (*REQUIRED, "classes_", "heads_", "scaling_"),
+    ),
     "KernelRegressor": (REGRESSOR_SPECS | HEAD_SPECS, (*REQUIRED, "heads_", "scaling_")),
     "LocalLinearRegressor": (REGRESSOR_SPECS | KERNEL_SPECS, (*REQUIRED, "w_", "ridge_")),
     "NadarayaWatsonClassifier": (CLASSIFIER_SPECS | KERNEL_SPECS, (*REQUIRED, "classes_", "w_")),

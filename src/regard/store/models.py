@@ -30,6 +30,7 @@ RECORDS = {
     "Search": "regard.bandwidth.search.Search",
     "Shelved": "regard.model.mapped.SortedRows",
     "Shelves": "regard.core.block_bounds.BlockBounds",
+    "Tempering": "regard.bandwidth.tempering.Tempering",
 }
 
 

@@ -102,7 +102,7 @@ def _onnx_model(model: Any) -> Any:
     query = graph.input("X", dtype, ["n", d], f"(n, features): finite numbers in the units of fit; {columns}")
     output, weights = predict(model._configured_smoother, query.cast(np.float64))
     if model._IS_CLASSIFIER:
-        classes, plain = _classes(model), output / output.sum(1)
+        classes, plain = _classes(model), _tempered(model, output / output.sum(1))
         probability = (_calibrated(model, plain) if model.calibrate else plain).cast(dtype)
         label = graph.constant(classes).take(probability.of("ArgMax", axis=1, keepdims=0), 0)
         graph.output("label", label, classes.dtype, ["n"], "(n,): the most probable class")
@@ -127,6 +127,15 @@ def _classes(model: Any) -> Array:
     if classes.dtype.kind not in "biuf":
         raise ExportError(f"classes must be text, numbers or booleans to be exported, got {classes.dtype}")
     return classes.astype({"b": np.bool_, "f": np.float64}.get(classes.dtype.kind, np.int64))
+
+
+def _tempered(model: Any, probability: Any) -> Any:
+    """(1 − ε)·p^(1/T)/Σ p^(1/T) + ε·frequency, as ``Tempering`` computes it."""
+    tempering = model._smoother.tempering
+    if tempering is None:
+        return probability
+    sharp = (probability.of("Log") / tempering.temperature).of("Softmax", axis=1)
+    return sharp * (1.0 - tempering.share) + tempering.share * tempering.frequency
 
 
 def _calibrated(model: Any, probability: Any) -> Any:
