@@ -32,7 +32,7 @@ SHAPES = [(1, 1, 1), (3, 31, 3), (31, 3, 1), (33, 70, 1), (70, 33, 3), (40, 300,
 ULPS = 8
 # What an engine that is not exact may be off by, in units of the values.
 TOL = {np.float32: 1e-5, np.float64: 1e-9}
-WITHIN_TOL = ("sorted", "spectral", "dask")
+WITHIN_TOL = ("sorted", "spectral", "graded", "dask")
 # Never form (Q, K), and say so in tests of their own.
 WITHOUT_WEIGHTS = ("sorted", "fused")
 

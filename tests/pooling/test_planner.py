@@ -46,7 +46,9 @@ CHOICES = [
     (MANY | {"score": Nearest()}, "tiled", "compiled"),
     (MANY | {"width": costs.MAX_FEATURES_TO_PRUNE + 1}, "tiled", "compiled"),
     ({"queries": costs.MIN_QUERIES_TO_PRUNE - 1, "keys": 10**6, "degree": 2}, "tiled", "compiled"),
-    ({"queries": 10**6, "keys": costs.MIN_KEYS_TO_PRUNE - 1, "degree": 2}, "tiled", "compiled"),
+    ({"queries": 10**6, "keys": costs.MIN_KEYS_TO_PRUNE - 1, "degree": 2}, "graded", "products"),
+    ({"queries": 10**6, "keys": costs.MIN_ROWS_TO_GRADE - 1, "degree": 2}, "tiled", "compiled"),
+    ({"queries": 10**6, "keys": 10**4, "degree": 2, "masked": True}, "tiled", "compiled"),
     (
         {
             "queries": costs.MIN_KEYS_TO_PRUNE,
@@ -55,13 +57,13 @@ CHOICES = [
             "degree": 2,
             "excluding": True,
         },
-        "pruned",
-        "skipped",
+        "graded",
+        "far ones in single precision",
     ),
     ({"queries": costs.MIN_KEYS_TO_PRUNE, "keys": costs.MIN_KEYS_TO_PRUNE, "width": 8}, "tiled", "compiled"),
     (MANY | {"score": ADDITIVE}, "tiled", "compiled"),
     (LINE | {"masked": True, "weighted": True, "excluding": True}, "tiled", "compiled"),
-    ({"queries": 10**3, "keys": 10**3, "degree": 2, "columns": 7}, "tiled", "compiled"),
+    ({"queries": 10**3, "keys": 10**3, "degree": 2, "columns": 7}, "graded", "products"),
     # One feature: sums along the line, or waves.
     (LINE, "spectral", "Fourier modes"),
     (LINE | {"excluding": True}, "spectral", "Fourier modes"),

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-ENGINES = ("reference", "tiled", "pruned", "sorted", "spectral", "dask")
+ENGINES = ("reference", "tiled", "pruned", "graded", "sorted", "spectral", "dask")
 MODELS: dict[str, dict[str, Any]] = {
     "AveragePoolingRegressor": {},
     "NearestKeyRegressor": {},

@@ -22,6 +22,7 @@ ENGINES = {
     "reference": "regard.engines.cpu.reference",
     "tiled": "regard.engines.cpu.tiled",
     "pruned": "regard.engines.cpu.pruned",
+    "graded": "regard.engines.cpu.graded",
     "sorted": "regard.engines.cpu.sorted",
     "spectral": "regard.engines.cpu.spectral",
     "fused": "regard.engines.gpu.fused",

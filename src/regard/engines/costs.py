@@ -5,6 +5,7 @@ of them alike. Cost is proportional to
 
     tiled     pairs
     pruned    rows to put in order, and the fraction of the pairs within reach
+    graded    the same, for all products of degree 2, those of far tiles in single precision
     sorted    rows
     spectral  rows and Fourier modes, and pairs for the fraction of the queries that need an exact recomputation
 
@@ -15,6 +16,7 @@ smaller if they are clustered.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from importlib.util import find_spec
 from math import ceil, gamma, inf, log, pi, prod, sqrt
@@ -26,11 +28,15 @@ from regard.core.problem import Sketch, moment_count
 from regard.core.scores import Gaussian, Nearest, Radial
 
 # Seconds that a call takes at least, whatever its size.
-CALL_SECONDS = {"reference": 5e-5, "tiled": 3e-4, "pruned": 8e-4, "sorted": 1.5e-3, "spectral": 3e-3}
+CALL_SECONDS = {"reference": 5e-5, "tiled": 3e-4, "pruned": 8e-4, "graded": 2e-3, "sorted": 1.5e-3, "spectral": 3e-3}
 # Seconds per pair, per feature of a pair, and per sum beyond mass and one moment, for 4 and 8 bytes.
 PAIR_SECONDS = {4: 2.2e-10, 8: 6.2e-10}
 FEATURE_SECONDS = {4: 3.5e-11, 8: 9e-11}
 SUM_SECONDS = {4: 1.5e-10, 8: 3e-10}
+# Seconds per sum beyond mass and one moment if products of keys are formed once per tile.
+SUM_OF_PRODUCTS_SECONDS = {4: 6e-11, 8: 1.1e-10}
+# Share of the mass of a query that may be computed in single precision, over tol.
+SINGLE_SHARE = 1e5
 # Kernels other than the Gaussian form the weights of a tile first, which takes this many times as long.
 COMPACT_FACTOR = 2.5
 LAPLACE_FACTOR = 5.0
@@ -57,6 +63,8 @@ MAX_FEATURES_TO_PRUNE = 32
 # With fewer keys or queries, tiles are too large to be out of reach of each other.
 MIN_KEYS_TO_PRUNE = 1 << 11
 MIN_QUERIES_TO_PRUNE = 1 << 8
+# With fewer keys or queries, sorting them and forming products takes longer than all pairs.
+MIN_ROWS_TO_GRADE = 1 << 8
 # Sample weights below this, relative to the largest, are represented by their logarithms only.
 MIN_RELATIVE_WEIGHT = 2.0**-499
 
@@ -161,6 +169,25 @@ def _pruned(sketch: Sketch) -> tuple[float, str]:
     return seconds, f"rows in spatial order, {reach}"
 
 
+def _graded(sketch: Sketch) -> tuple[float, str]:
+    if min(sketch.queries, sketch.keys) < MIN_ROWS_TO_GRADE:
+        return inf, "too few rows for tiles of several grades"
+    # All products of degree 2 are computed, whatever the degree.
+    sums = moment_count(sketch.columns, sketch.width, 2)
+    by_precision = (
+        (PAIR_SECONDS[size] + FEATURE_SECONDS[size] * sketch.width + SUM_OF_PRODUCTS_SECONDS[size] * sums)
+        * sketch.pairs
+        for size in (4, 8)
+    )
+    reach = fraction_in_reach(sketch) if sketch.tol > 0.0 else 1.0
+    # Without a span nothing is known: as if every tile were near.
+    near = fraction_in_reach(replace(sketch, tol=min(1.0, SINGLE_SHARE * sketch.tol))) if sketch.span else reach
+    single, double = by_precision
+    seconds = CALL_SECONDS["graded"] + order_cost(sketch) + near * double + (reach - near) * single
+    why = f"products about centres of tiles, about {near:.2g} of the pairs in double precision" if sketch.span else ""
+    return seconds, why or "products about centres of tiles, the far ones in single precision"
+
+
 def _sorted(sketch: Sketch) -> tuple[float, str]:
     rows = sketch.queries + sketch.keys
     return CALL_SECONDS["sorted"] + rows * SORTED_ROW_SECONDS * (
@@ -201,6 +228,12 @@ def _spectral(sketch: Sketch) -> tuple[float, str]:
 def _not_pruned(sketch: Sketch) -> str | None:
     if not isinstance(sketch.score, Radial):
         return f"takes radial scores such as Gaussian, got {type(sketch.score).__name__}"
+    return "takes no mask; exclude= is accepted" if sketch.masked else None
+
+
+def _not_graded(sketch: Sketch) -> str | None:
+    if not isinstance(sketch.score, Gaussian):
+        return f"takes Gaussian scores, got {type(sketch.score).__name__}"
     return "takes no mask; exclude= is accepted" if sketch.masked else None
 
 
@@ -248,11 +281,13 @@ _COSTS: dict[str, Callable[[Sketch], tuple[float, str]]] = {
     "reference": _reference,
     "tiled": _tiled,
     "pruned": _pruned,
+    "graded": _graded,
     "sorted": _sorted,
     "spectral": _spectral,
 }
 _REFUSALS: dict[str, Callable[[Sketch], str | None]] = {
     "pruned": _not_pruned,
+    "graded": _not_graded,
     "sorted": _not_sorted,
     "spectral": _not_spectral,
 }

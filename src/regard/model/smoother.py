@@ -26,7 +26,7 @@ from regard.core.forks import limit_torch
 from regard.core.scores import Gaussian, Nearest, Radial, Score
 from regard.data.columns import Coding
 from regard.pooling.functions import attention_weights, pool
-from regard.pooling.local_pooling import LocalPooling, pool_local
+from regard.pooling.local_pooling import LocalOutput, LocalPooling, local_output, pool_local
 from regard.pooling.missing_entries import FitWithMissing, pool_with_missing, weights_with_missing
 from regard.pooling.planner import engine_of_limits
 
@@ -395,10 +395,10 @@ class Smoother:
         value = value if head.transform is IDENTITY else value.astype(np.float64)
         options: dict[str, Any] = {"sample_weight": rows.sample_weight, **self.run.options}
         if head.degree or rows.have_gaps(query):
-            output, _, local = self.local(head, query, value[:, None] if value.ndim == 1 else value)
+            output, empty = self._local_output(head, query, value[:, None] if value.ndim == 1 else value)
             with np.errstate(over="ignore"):
                 output = output.astype(query.dtype)
-            output, empty = output[:, 0] if value.ndim == 1 else output, local.partial.mass <= 0.0
+            output = output[:, 0] if value.ndim == 1 else output
         elif head.ignores_queries and len(query) > 1:
             # All queries have the same output.
             output, empty = self._pooled(head, query[:1], value)
@@ -435,11 +435,23 @@ class Smoother:
             weights = np.where(empty[:, None], weights, effective)
         return Answer(weights, empty)
 
+    def _local_output(self, head: Head, query: Array, value: Array) -> LocalOutput:
+        """Output of a head at transformed queries, and the empty rows."""
+        if self.rows.have_gaps(query):
+            output, _, local = self.local(head, query, value)
+            return LocalOutput(output, local.partial.mass <= 0.0)
+        assert isinstance(head.score, Radial)
+        options = self._fit_options(head)
+        return local_output(query, self.rows.placed(head.transform), value, head.score, **options)
+
+    def _fit_options(self, head: Head) -> dict[str, Any]:
+        options: dict[str, Any] = {"degree": head.degree, "ridge": head.ridge, "sloped": head.sloped}
+        return options | {"sample_weight": self.rows.sample_weight, **self.run.options}
+
     def local(self, head: Head, query: Array, value: Array) -> tuple[Array, Array, LocalPooling | FitWithMissing]:
         """Output of a head at transformed queries, the scale (P,) of the fits to value (K, P), the fits in float64."""
         rows, key = self.rows, self.rows.placed(head.transform)
-        options: dict[str, Any] = {"degree": head.degree, "ridge": head.ridge, "sloped": head.sloped}
-        options |= {"sample_weight": rows.sample_weight, **self.run.options}
+        options = self._fit_options(head)
         assert isinstance(head.score, Radial)
         if rows.have_gaps(query):
             return pool_with_missing(query, key, value, head.score, rows.part_of, **options)

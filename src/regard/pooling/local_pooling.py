@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,11 +15,14 @@ from regard.core.problem import Adjoint, Gradients, Problem, build, split_moment
 from regard.core.scores import Radial
 from regard.core.state import Partial, merge
 from regard.engines.cpu.prepared import Prepared
+from regard.engines.cpu.worker_threads import run_jobs, split_range
 from regard.pooling.planner import engine_of_limits
-from regard.pooling.runner import run_moments, run_pullback
+from regard.pooling.runner import available_threads, run_moments, run_pullback, small_matrices
 
 # Rounding error of a line's answer, in units of ε, from which on the line is fitted again from better moments.
 MAX_ROUNDING_ERROR = 1e3
+# Queries whose lines are fitted together: with fewer, threads wait for the interpreter.
+FITTED_ROWS = 2048
 # Columns of products held in memory at once when that is done.
 COLUMNS_IN_MEMORY = 16
 
@@ -146,6 +150,65 @@ def pool_local(
     return np.where(local.partial.mass[:, None] > 0.0, centre + scale * local.fit.output, 0.0), scale, local
 
 
+class LocalOutput(NamedTuple):
+    """Outputs of local means or lines, and the queries without a key in reach."""
+
+    output: Array  # (Q, P)
+    empty: Array  # (Q,) boolean
+
+
+def local_output(query: Array, key: Array, value: Array, score: Radial, **options: Any) -> LocalOutput:
+    """The outputs of ``pool_local`` alone: lines are fitted in blocks of queries, on several threads.
+
+    *Empty rows*: output 0. *Cost*: as ``pool_local``; memory O(Q·d·(d + P)) for moments and a block of fits.
+    """
+    degree, engine = options.get("degree", 0), options.get("engine", "auto")
+    if not degree or engine == "fused":
+        output, _, local = pool_local(query, key, value, score, **options)
+        return LocalOutput(output, local.partial.mass <= 0.0)
+    ridge, sloped, weight = options.get("ridge", 0.0), options.get("sloped"), options.get("sample_weight")
+    query, key, value = (np.asarray(part, np.float64) for part in (query, key, value))
+    centre, scale = centre_and_scale(value, weight)
+    problem = build(query, key, (value - centre) / scale, score, degree=2, sample_weight=weight, tol=options.get("tol"))
+    partial, limit = run_moments(problem, engine)
+    settled = limit | (partial.mass <= 0.0)
+
+    def fitted(rows: Any) -> LocalPooling:
+        part, columns = partial.take(rows), problem.columns.shape[1]
+        fit = local_fit(part, columns, problem.key.shape[1], 1, score.w, ridge, sloped)
+        return LocalPooling(problem.take(rows), ridge, engine, part, fit, settled[rows], sloped)
+
+    output, again = np.zeros(partial.moments.shape[:1] + scale.shape), np.zeros(len(settled), bool)
+
+    def run(rows: slice) -> None:
+        local = fitted(rows)
+        output[rows] = local.fit.output
+        again[rows][_extrapolate_far(local)] = True
+
+    blocks = split_range(len(output), FITTED_ROWS)
+    with small_matrices() if len(blocks) > 1 else nullcontext():
+        run_jobs(run, blocks, available_threads())
+    rows = np.flatnonzero(again)
+    if rows.size:
+        output[rows] = _refitted(fitted(rows)).fit.output
+    empty = np.asarray(partial.mass <= 0.0)
+    return LocalOutput(np.where(empty[:, None], 0.0, centre + scale * output), empty)
+
+
+def _extrapolate_far(local: LocalPooling) -> Array:
+    """Indices of the lines with so large a rounding error that moments about the mean of all keys are better."""
+    fit, problem = local.fit, local.problem
+    middle = problem.key.mean(axis=0)
+    variance = np.diagonal(fit.covariance, axis1=1, axis2=2)
+    reach = np.abs(fit.slope).max(axis=1, initial=0.0) * np.abs(fit.mean)  # (Q, d), of answers of size 1
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        now, then = (
+            np.where(variance > 0.0, part**2 * reach / variance, 0.0).max(axis=1, initial=0.0)
+            for part in (fit.mean, problem.query + fit.mean - middle)
+        )
+    return np.flatnonzero((now > MAX_ROUNDING_ERROR) & (then < 0.1 * now) & ~local.settled)
+
+
 def _refitted(local: LocalPooling) -> LocalPooling:
     """Fit lines that extrapolate far beyond their keys again, from moments about the mean of all keys.
 
@@ -155,17 +218,11 @@ def _refitted(local: LocalPooling) -> LocalPooling:
     engine = local.engine
     if not problem.degree or engine == "fused" or isinstance(engine, Prepared) or not isinstance(fit.mean, np.ndarray):
         return local
-    key, middle = problem.key, problem.key.mean(axis=0)
-    variance = np.diagonal(fit.covariance, axis1=1, axis2=2)
-    reach = np.abs(fit.slope).max(axis=1, initial=0.0) * np.abs(fit.mean)  # (Q, d), of answers of size 1
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        now, then = (
-            np.where(variance > 0.0, part**2 * reach / variance, 0.0).max(axis=1, initial=0.0)
-            for part in (fit.mean, problem.query + fit.mean - middle)
-        )
-    rows = np.flatnonzero((now > MAX_ROUNDING_ERROR) & (then < 0.1 * now) & ~local.settled)
+    rows = _extrapolate_far(local)
     if not rows.size:
         return local
+    key, middle = problem.key, problem.key.mean(axis=0)
+    variance = np.diagonal(fit.covariance, axis1=1, axis2=2)
     unit = np.ldexp(1.0, np.frexp(np.abs(key - middle).max(axis=0))[1])
     means = _means_about(problem.take(rows), (key - middle) / unit, engine)
     about = central(split_moments(means, problem.columns.shape[1], key.shape[1], 2))

@@ -33,6 +33,9 @@ CLOSE = 0.1
 JOB_PAIRS = 1 << 25
 # A tile of this many keys by one block of queries is 16 kB: two or three stay in the first-level cache.
 KEY_TILE = 128
+# Queries of one job at most: blocks that skip tiles take different times, and shorter jobs balance the threads better;
+# "graded" forms the products of all keys once per job.
+LONGEST_JOB = {"tiled": 1024, "pruned": 512, "graded": 2048}
 # With fewer blocks of queries than this, keys are split into shards.
 JOBS_WANTED = 8
 # Smallest number of keys of a shard.
@@ -77,7 +80,7 @@ class Plan:
         for candidate in self.candidates:
             cost = "does not apply" if candidate.seconds == inf else f"about {in_words(candidate.seconds)}"
             lines.append(f"     {candidate.engine}: {cost}: {candidate.why}")
-        skips = s.tol > 0.0 and any(step.engine in ("pruned", "spectral") for step in self.steps)
+        skips = s.tol > 0.0 and any(step.engine in ("pruned", "graded", "spectral") for step in self.steps)
         lines.append(
             f"  no query loses more than {s.tol:g} of its attention mass"
             if skips
@@ -157,8 +160,9 @@ def _step(sketch: Sketch, engine: str, score: Score, threads: int, reason: str) 
         return Step(engine, score, max(32, SENT_PAIRS // keys), keys, keys, 1, reason)
     key_tile = min(keys, KEY_TILE)
     shard = min(keys, JOB_PAIRS)
-    # Blocks that skip tiles take different times: shorter jobs balance the threads better.
-    longest = min(512 if engine == "pruned" else 1024, JOB_PAIRS // shard // 32 * 32)
+    longest = LONGEST_JOB.get(engine, LONGEST_JOB["tiled"])
+    # The products that "graded" forms are worth a long job, however many keys there are.
+    longest = longest if engine == "graded" else min(longest, JOB_PAIRS // shard // 32 * 32)
     # A power of two, because the number of threads is usually even.
     jobs = 1 << (min(JOBS_WANTED, max(1, sketch.pairs // SHORTEST_JOB)).bit_length() - 1)
     query_tile = max(32, min(longest, -(-sketch.queries // (32 * jobs)) * 32))

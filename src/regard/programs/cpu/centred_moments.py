@@ -34,7 +34,7 @@ def add_centred_moments(pairs, columns, start, stop, first, last, tile_keys, sel
             if selected.size and not selected[b - start, (j0 - first) // tile_keys]:
                 continue
             if not filled:
-                _products(pairs.keys, columns, j0, n, centre, phi)
+                products_about_centre(pairs.keys, columns, j0, n, centre, phi)
                 filled = True
             _scores(pairs, b, j0, n, tile)
             raise_peak(pairs, tile, n, peak[b - start], sums[b - start])
@@ -42,7 +42,7 @@ def add_centred_moments(pairs, columns, start, stop, first, last, tile_keys, sel
             about[:] = 0.0
             reduce(tile, n, phi, np.int64(0), about)
             _offsets(pairs.queries[b], centre, offset)
-            _move(offset, values, about, sums[b - start])
+            move_sums(offset, values, about, sums[b - start])
 
 
 @program
@@ -63,7 +63,7 @@ def backward_centred(pairs, columns, adjoint, start, stop, tile_keys, selected, 
             if selected.size and not selected[b - start, j0 // tile_keys]:
                 continue
             if not filled:
-                _products(pairs.keys, ones, j0, n, centre, phi)
+                products_about_centre(pairs.keys, ones, j0, n, centre, phi)
                 filled = True
             _scores(pairs, b, j0, n, tile)
             exponentiate(tile, n, peak[b], pairs.cutoff, pairs.log2e)
@@ -75,7 +75,7 @@ def backward_centred(pairs, columns, adjoint, start, stop, tile_keys, selected, 
             _cotangents(lines, value[b], phi, columns, j0, n, values, tile)
             about[:] = 0.0
             reduce(tile, n, phi, np.int64(0), about)
-            _move(offset, 0, about, sums)
+            move_sums(offset, 0, about, sums)
     row = 1 + d
     for f in range(d):
         for g in range(f, d):
@@ -86,7 +86,7 @@ def backward_centred(pairs, columns, adjoint, start, stop, tile_keys, selected, 
 
 @program
 def _scores(pairs, b, j0, n, tile):
-    _squares(pairs.queries, b, pairs.keys, j0, n, tile)
+    scores_by_squares(pairs.queries, b, pairs.keys, j0, n, tile)
     if pairs.key_bias.size:
         add_by_key(tile, n, pairs.key_bias, j0)
     if pairs.key_labels.size:
@@ -94,7 +94,7 @@ def _scores(pairs, b, j0, n, tile):
 
 
 @block_program("queries block_index keys start n tile", of="keys")
-def _squares(block: BlockBuilder) -> None:
+def scores_by_squares(block: BlockBuilder) -> None:
     """tile = −½‖q − k‖²."""
     builder = block.builder
 
@@ -143,13 +143,19 @@ def _affine_about_centre(line, offset, out):
 
 
 @program
-def _products(keys, columns, j0, n, centre, phi):
-    """Centre of a tile, and phi[:n]: 1, v_p, k'_a, v_p·k'_a and k'_a·k'_b for a ≤ b; columns (K, 1 + P)."""
-    d, values = keys.shape[1], columns.shape[1] - 1
-    for a in range(d):
+def products_about_centre(keys, columns, j0, n, centre, phi):
+    """Centre of a tile, and ``products_about`` it."""
+    for a in range(keys.shape[1]):
         centre[a] = 0.0
         for j in range(n):
             centre[a] += np.float64(keys[j0 + j, a]) / n
+    products_about(keys, columns, j0, n, centre, phi)
+
+
+@program
+def products_about(keys, columns, j0, n, centre, phi):
+    """phi[:n]: 1, v_p, k'_a, v_p·k'_a and k'_a·k'_b for a ≤ b, with k' = key − centre; columns (K, 1 + P)."""
+    d, values = keys.shape[1], columns.shape[1] - 1
     for j in range(n):
         row = phi[j]
         for p in range(1 + values):
@@ -177,7 +183,7 @@ def _offsets(queries, centre, offset):
 
 
 @program
-def _move(offset, values, about, sums):
+def move_sums(offset, values, about, sums):
     """Shift the sums about a tile's centre to each query, and add them to its sums."""
     d, lanes = offset.shape
     first = 1 + values

@@ -95,15 +95,15 @@ def block_lanes(itemsize: int) -> int:
 
 
 class BlockBuilder:
-    """Builds LLVM code for one block of queries, held as ``VECTORS_PER_BLOCK`` vectors."""
+    """Builds LLVM code for one block of queries, held as one or several vectors."""
 
     def __init__(
-        self, context: Any, builder: Any, names: tuple[str, ...], signature: Any, args: Any, real: LaneType
+        self, context: Any, builder: Any, names: tuple[str, ...], signature: Any, args: Any, real: LaneType, lanes: int
     ) -> None:
         self.context, self.builder, self.real = context, builder, real
         self.index = context.get_value_type(types.intp)
-        self.offsets = [self.index(r * real.lanes) for r in range(VECTORS_PER_BLOCK)]
-        self.width = self.index(VECTORS_PER_BLOCK * real.lanes)
+        self.offsets = [self.index(r * real.lanes) for r in range(lanes // real.lanes)]
+        self.width = self.index(lanes)
         self._arguments = dict(zip(names, zip(signature.args, args, strict=True), strict=True))
         _prefer_widest_vectors(builder)
 
@@ -115,6 +115,10 @@ class BlockBuilder:
 
     def size(self, name: str, axis: int) -> Any:
         return cgutils.unpack_tuple(self.builder, self._array(name).shape)[axis]
+
+    def data(self, name: str) -> Any:
+        """Pointer to the first element of an array argument."""
+        return self._array(name).data
 
     def _array(self, name: str) -> Any:
         kind, value = self._arguments[name]
@@ -238,7 +242,9 @@ class BlockBuilder:
             self.store(errors, "sums", tail)
 
 
-def block_program(names: str, *, literals: str = "", of: str) -> Callable[[Callable[..., None]], Any]:
+def block_program(
+    names: str, *, literals: str = "", of: str, lanes: int | None = None
+) -> Callable[[Callable[..., None]], Any]:
     """Turn ``body(block, **literals)`` into an intrinsic that programs call with the arguments ``names``.
 
     Parameters
@@ -246,6 +252,7 @@ def block_program(names: str, *, literals: str = "", of: str) -> Callable[[Calla
     names : names of the arguments, separated by blanks, as ``body`` looks them up in its ``BlockBuilder``.
     literals : names of the leading arguments that must be integer literals in the calling program.
     of : name of the array whose dtype sets the precision.
+    lanes : queries of a block; by default ``block_lanes``.
     """
 
     def decorate(body: Callable[..., None]) -> Any:
@@ -257,7 +264,8 @@ def block_program(names: str, *, literals: str = "", of: str) -> Callable[[Calla
             chosen = {name: kinds[name].literal_value for name in literals.split()}
 
             def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-                body(BlockBuilder(context, builder, order, signature, args, real), **chosen)
+                width = block_lanes(real.whole.width // 8) if lanes is None else lanes
+                body(BlockBuilder(context, builder, order, signature, args, real, width), **chosen)
                 return context.get_dummy_value()
 
             return types.void(*kinds_given), codegen
