@@ -28,14 +28,41 @@ def test_readme_code_runs(name, tmp_path, monkeypatch):
         exec(compile(block, name, "exec"), {})
 
 
-def test_both_readmes_show_the_same_six_lines():
-    def statements(name: str) -> list[str]:
-        lines = (line.split("  #")[0].rstrip() for line in blocks(name)[0].splitlines())
-        return [line for line in lines if line]
+def statements(block: str) -> list[str]:
+    """Lines of code without comments."""
+    return [line for line in (line.split("  #")[0].rstrip() for line in block.splitlines()) if line]
 
-    english = statements("README.md")
-    assert english == statements("README.zh-CN.md")
-    assert len(english) == 6
+
+def commands(name: str) -> list[list[str]]:
+    """What the console blocks that begin with a prompt run."""
+    found = re.findall(r"```console\n(\$.*?)```", (ROOT / name).read_text(encoding="utf-8"), re.S)
+    return [[line.removeprefix("$ ") for line in block.splitlines()] for block in found]
+
+
+def test_both_readmes_show_the_same_code():
+    """The Chinese one shows a part of it."""
+    english, chinese = ([statements(block) for block in blocks(name)] for name in READMES)
+    assert len(chinese[0]) == 6
+    assert [block for block in english if block in chinese] == chinese
+    assert commands("README.md") == commands("README.zh-CN.md")
+
+
+def test_the_readmes_commands_run_as_written(tmp_path):
+    """In a shell, one after the other; those that need a cluster or texts of one's own are in a block of their own."""
+    lines, others = commands("README.md")
+    program = 'regard() { "$PYTHON" -m regard.cli "$@"; }\n' + "\n".join(lines)
+    environment = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        ["bash", "-e", "-c", program], capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    prices = (tmp_path / "prices.csv").read_text().splitlines()
+    assert prices[0] == "price"
+    assert len(prices) == 401
+    predicted, attended = done.stdout.split("query,rank,key,weight,value,mass")
+    assert predicted.startswith("price,price_low,price_high,row_1,weight_1")
+    assert len(attended.split()) == 3 * 400
+    assert all(line.startswith(("regard fit ", "regard translate ")) for line in others)
 
 
 @pytest.mark.parametrize("name", READMES)
