@@ -12,6 +12,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 READMES = ("README.md", "README.zh-CN.md")
+DOCS = ROOT / "docs"
+# Pages with a Chinese side. That of seq2seq.md is shorter, tests/seq2seq/test_pages.py runs it; notes.md is generated.
+PAGES = sorted(
+    page.name.removesuffix(".zh.md")
+    for page in DOCS.glob("*.zh.md")
+    if not page.name.startswith(("seq2seq.", "notes."))
+)
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
@@ -69,6 +76,39 @@ def test_the_readmes_commands_run_as_written(tmp_path):
 def test_readme_links_lead_somewhere(name):
     for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / name).read_text(encoding="utf-8")):
         assert (ROOT / target).exists(), target
+
+
+def test_pages_for_learners_have_a_chinese_side():
+    assert {"masks", "plots", "uncertainty", "explanations", "tables"} <= set(PAGES)
+    assert all((DOCS / f"{page}.md").exists() for page in PAGES)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_both_sides_of_a_page_have_the_same_parts(page):
+    """The same code but for its comments; as many headings, lines of tables and lists; a link to the other side."""
+    english, chinese = ((DOCS / f"{page}{side}").read_text(encoding="utf-8") for side in (".md", ".zh.md"))
+    assert f"]({page}.zh.md)" in english
+    assert f"]({page}.md)" in chinese
+    code = [[statements(block) for block in blocks(f"docs/{page}{side}")] for side in (".md", ".zh.md")]
+    assert code[0] == code[1]
+    for start in ("#", r"\|", "-", r"\d\.", "    ", "```"):
+        counts = [len(re.findall(rf"^{start}", without_code(text), re.M)) for text in (english, chinese)]
+        assert counts[0] == counts[1], (start, counts)
+    assert "保形" not in chinese, "conformal is 共形"
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"```python\n.*?```", "```python\n```", text, flags=re.S)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_chinese_side_runs_and_its_links_lead_somewhere(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    for block in blocks(f"docs/{page}.zh.md"):
+        exec(compile(block, f"{page}.zh.md", "exec"), names)
+    for target in re.findall(r"\]\(([^)#]+)\)", (DOCS / f"{page}.zh.md").read_text(encoding="utf-8")):
+        assert (DOCS / target).exists(), target
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
