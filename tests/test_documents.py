@@ -79,7 +79,7 @@ def test_readme_links_lead_somewhere(name):
 
 
 def test_pages_for_learners_have_a_chinese_side():
-    assert {"masks", "plots", "uncertainty", "explanations", "tables"} <= set(PAGES)
+    assert {"masks", "plots", "uncertainty", "explanations", "tables", "saving"} <= set(PAGES)
     assert all((DOCS / f"{page}.md").exists() for page in PAGES)
 
 
