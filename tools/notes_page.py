@@ -39,10 +39,11 @@ TEXTS = {
         "title": "The notes, item by item",
         "intro": (
             "This project began with five sets of study notes after the chapter on attention of *Dive into Deep "
-            "Learning*. This page lists everything they say, ask and draw, whether it holds, and where it is shown. "
-            "Lines that several notes share are one item. “Right if” names the condition, or the reading, under "
-            "which a sentence holds. Numbers are computed by `tools/notes_numbers.py` with `regard.data.notes(seed=0)`; the "
-            "page is generated from [notes_items.toml](notes_items.toml), and the tests check its numbers and its links.\n\n"
+            "Learning*. This page lists everything they say, ask and draw, whether it holds, and where it is "
+            "shown. Lines that several notes share are one item. “Right if” names the condition, or the "
+            "reading, under which a sentence holds. Numbers are computed by `tools/notes_numbers.py` with "
+            "`regard.data.notes(seed=0)`; the page is generated from [notes_items.toml](notes_items.toml), and "
+            "the tests check its numbers and its links.\n\n"
             "[中文](notes.zh.md) · the notes' recipe as [notebooks](../notebooks/README.md) · `regard tour`"
         ),
         "count": "{n} items: {counts}.",
