@@ -58,7 +58,7 @@ TEXTS = {
         "title": "逐条对照笔记",
         "intro": (
             "这个项目始于五份学习笔记，内容出自《动手学深度学习》的注意力一章。本页列出笔记里说的、问的、画的每一条，"
-            "是否成立，以及在哪里可以看到。几份笔记共有的内容合为一条。“有条件”会写明在什么条件下、怎样理解时成立。"
+            "是否成立，以及在哪里可以看到。几份笔记共有的内容合为一条；各份笔记用词不一，这里用同一套词。“有条件”会写明在什么条件下、怎样理解时成立。"
             "数字由 `tools/notes_numbers.py` 用 `regard.data.notes(seed=0)` 算出；"
             "本页由 [notes_items.toml](notes_items.toml) 生成，数字和链接都经测试检查。\n\n"
             "[English](notes.md) · 笔记的做法写成的[笔记本](../notebooks/README.md) · `regard tour --lang zh`"
