@@ -12,6 +12,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 READMES = ("README.md", "README.zh-CN.md")
+DOCS = ROOT / "docs"
+# Pages with a Chinese side. That of seq2seq.md is shorter, tests/seq2seq/test_pages.py runs it; notes.md is generated.
+PAGES = sorted(
+    page.name.removesuffix(".zh.md")
+    for page in DOCS.glob("*.zh.md")
+    if not page.name.startswith(("seq2seq.", "notes."))
+)
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
@@ -28,20 +35,80 @@ def test_readme_code_runs(name, tmp_path, monkeypatch):
         exec(compile(block, name, "exec"), {})
 
 
-def test_both_readmes_show_the_same_six_lines():
-    def statements(name: str) -> list[str]:
-        lines = (line.split("  #")[0].rstrip() for line in blocks(name)[0].splitlines())
-        return [line for line in lines if line]
+def statements(block: str) -> list[str]:
+    """Lines of code without comments."""
+    return [line for line in (line.split("  #")[0].rstrip() for line in block.splitlines()) if line]
 
-    english = statements("README.md")
-    assert english == statements("README.zh-CN.md")
-    assert len(english) == 6
+
+def commands(name: str) -> list[list[str]]:
+    """What the console blocks that begin with a prompt run."""
+    found = re.findall(r"```console\n(\$.*?)```", (ROOT / name).read_text(encoding="utf-8"), re.S)
+    return [[line.removeprefix("$ ") for line in block.splitlines()] for block in found]
+
+
+def test_both_readmes_show_the_same_code():
+    """The Chinese one shows a part of it."""
+    english, chinese = ([statements(block) for block in blocks(name)] for name in READMES)
+    assert len(chinese[0]) == 6
+    assert [block for block in english if block in chinese] == chinese
+    assert commands("README.md") == commands("README.zh-CN.md")
+
+
+def test_the_readmes_commands_run_as_written(tmp_path):
+    """In a shell, one after the other; those that need a cluster or texts of one's own are in a block of their own."""
+    lines, others = commands("README.md")
+    program = 'regard() { "$PYTHON" -m regard.cli "$@"; }\n' + "\n".join(lines)
+    environment = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        ["bash", "-e", "-c", program], capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    prices = (tmp_path / "prices.csv").read_text().splitlines()
+    assert prices[0] == "price"
+    assert len(prices) == 401
+    predicted, attended = done.stdout.split("query,rank,key,weight,value,mass")
+    assert predicted.startswith("price,price_low,price_high,row_1,weight_1")
+    assert len(attended.split()) == 3 * 400
+    assert all(line.startswith(("regard fit ", "regard translate ")) for line in others)
 
 
 @pytest.mark.parametrize("name", READMES)
 def test_readme_links_lead_somewhere(name):
     for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / name).read_text(encoding="utf-8")):
         assert (ROOT / target).exists(), target
+
+
+def test_pages_for_learners_have_a_chinese_side():
+    assert {"masks", "plots", "uncertainty", "explanations", "tables", "saving"} <= set(PAGES)
+    assert all((DOCS / f"{page}.md").exists() for page in PAGES)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_both_sides_of_a_page_have_the_same_parts(page):
+    """The same code but for its comments; as many headings, lines of tables and lists; a link to the other side."""
+    english, chinese = ((DOCS / f"{page}{side}").read_text(encoding="utf-8") for side in (".md", ".zh.md"))
+    assert f"]({page}.zh.md)" in english
+    assert f"]({page}.md)" in chinese
+    code = [[statements(block) for block in blocks(f"docs/{page}{side}")] for side in (".md", ".zh.md")]
+    assert code[0] == code[1]
+    for start in ("#", r"\|", "-", r"\d\.", "    ", "```"):
+        counts = [len(re.findall(rf"^{start}", without_code(text), re.M)) for text in (english, chinese)]
+        assert counts[0] == counts[1], (start, counts)
+    assert "保形" not in chinese, "conformal is 共形"
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"```python\n.*?```", "```python\n```", text, flags=re.S)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_chinese_side_runs_and_its_links_lead_somewhere(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    for block in blocks(f"docs/{page}.zh.md"):
+        exec(compile(block, f"{page}.zh.md", "exec"), names)
+    for target in re.findall(r"\]\(([^)#]+)\)", (DOCS / f"{page}.zh.md").read_text(encoding="utf-8")):
+        assert (DOCS / target).exists(), target
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

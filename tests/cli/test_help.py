@@ -19,7 +19,16 @@ def test_version(capfd) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["--help"], ["fit", "--help"], ["predict", "-h"], ["attend", "-h"], ["diagnose", "-h"], ["tour", "-h"]],
+    [
+        [],
+        ["--help"],
+        ["fit", "--help"],
+        ["predict", "-h"],
+        ["attend", "-h"],
+        ["diagnose", "-h"],
+        ["data", "-h"],
+        ["tour", "-h"],
+    ],
 )
 def test_help_documents_the_exit_codes(arguments: list[str], capfd) -> None:
     out = " ".join(ok(capfd, *arguments)[0].split())

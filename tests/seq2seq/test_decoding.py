@@ -11,6 +11,7 @@ from regard.nn import AdditiveScore
 from regard.seq2seq.decoder import AttentionDecoder
 from regard.seq2seq.decoding import Ends, beam, greedy
 from regard.seq2seq.encoder import Encoder
+from regard.seq2seq.vocabulary import PAD
 
 BEGIN, END = 1, 2
 ENDS = Ends(BEGIN, END, times=1.0, more=3)
@@ -36,7 +37,7 @@ def sentences(seed, count=6):
 def score_of(decoder, encoded, tokens, ended, normalise):
     given = torch.tensor([[BEGIN, *tokens]])
     said = torch.tensor([*tokens, END] if ended else list(tokens))
-    chances = decoder(given, encoded)[0][0].detach().log_softmax(-1)
+    chances = ENDS.predictable(decoder(given, encoded)[0][0].detach()).log_softmax(-1)
     return chances[torch.arange(len(said)), said].sum().item() / len(said) ** normalise
 
 
@@ -79,11 +80,11 @@ def test_a_beam_is_never_worse_than_greedy_and_scores_are_true(seed, normalise):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_wide_beam_finds_the_best_there_is(seed):
-    """Three words and at most three of them: all hypotheses can be counted."""
-    encoder, decoder = model(seed, words=5)
+    """Four words and at most three of them: all hypotheses can be counted."""
+    encoder, decoder = model(seed, words=7)
     source, lengths = torch.tensor([[4, 5]]), torch.tensor([2])
     encoded, ends = encoder(source, lengths), Ends(BEGIN, END, times=0.0, more=3)
-    every = [tokens for n in range(4) for tokens in itertools.product((0, 1, 3, 4), repeat=n)]
+    every = [tokens for n in range(4) for tokens in itertools.product((3, 4, 5, 6), repeat=n)]
     scores = {tokens: score_of(decoder, encoded, tokens, True, 0.0) for tokens in every}
     told = beam(decoder, encoded, ends, width=90, normalise=0.0)[0]
     # What greedy was cut off at counts too, and has no end to pay for.
@@ -98,6 +99,23 @@ def test_every_step_looked_at_the_whole_sentence_and_no_further():
     for said, length in zip(greedy(decoder, encoder(source, lengths), ENDS), lengths, strict=True):
         assert said.weights.shape[1] == length
         torch.testing.assert_close(said.weights.sum(1), torch.ones(len(said.weights)).double())
+
+
+def test_begin_and_padding_are_never_predicted():
+    """Not even by a decoder that prefers them to all else; the probabilities are those among the others."""
+    encoder, decoder = model(0)
+    with torch.no_grad():
+        decoder.out.bias[[PAD, BEGIN]] = 50.0
+    encoded = encoder(*sentences(0))
+    several = beam(decoder, encoded, ENDS, width=4)
+    for said in (*greedy(decoder, encoded, ENDS), *itertools.chain(*several)):
+        assert not {PAD, BEGIN} & set(said.tokens)
+        assert said.score > -20.0
+    assert {len(some) for some in several} == {4}
+    _, other = model(0)
+    assert [said.tokens for said in greedy(other, encoded, ENDS)] == [
+        said.tokens for said in greedy(decoder, encoded, ENDS)
+    ]
 
 
 def test_words():
@@ -136,7 +154,8 @@ def test_in_float32_a_large_batch_says_what_its_sentences_say(seed):
         alone = one(encoder, source, lengths, row)
         (said,) = greedy(decoder, alone, ENDS)
         best = beam(decoder, alone, ENDS, width=4)[0]
-        top = decoder(torch.tensor([[BEGIN, *said.tokens]]), alone)[0].detach().topk(2).values
+        scores = decoder(torch.tensor([[BEGIN, *said.tokens]]), alone)[0].detach()
+        top = ENDS.predictable(scores).topk(2).values
         if (top[..., 0] - top[..., 1]).min() > 1e-5:
             assert said.tokens == whole[row].tokens
         if best[0].score - best[1].score > 1e-5:

@@ -22,6 +22,7 @@ from regard.cli import translate
 from regard.cli.attend_command import Attend
 from regard.cli.bench_command import Bench
 from regard.cli.console import say
+from regard.cli.data_command import Data
 from regard.cli.diagnose_command import Diagnose
 from regard.cli.fit_command import Fit
 from regard.cli.play_command import Play
@@ -41,7 +42,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (Fit, Predict, Attend, Diagnose, Tour, Play, Bench):
+for command in (Fit, Predict, Attend, Diagnose, Data, Tour, Play, Bench):
     app.command(command.__name__.lower(), epilog=EXIT_CODES)(command)
 app.add_typer(translate.app, name="translate")
 # Help fits the terminal: only empty lines of a docstring separate paragraphs.

@@ -1,5 +1,8 @@
 """Decoding: from an encoded sentence to tokens, by greedy search or beam search.
 
+The begin token and padding are never predicted: no sentence that a decoder learns from contains them. Probabilities are
+those among the other tokens.
+
 The sentences of a batch are independent: each has its own length limit and its own end, so a batch gives the same
 translations as its sentences one by one. There is one transfer from the device per step. Finished sentences are removed
 from the batch once they are half of it.
@@ -16,6 +19,7 @@ from torch import Tensor
 from regard.nn.argument_checks import at_least_one
 from regard.seq2seq.decoder import AttentionDecoder
 from regard.seq2seq.encoder import Encoded
+from regard.seq2seq.vocabulary import PAD
 
 
 class Hypothesis(NamedTuple):
@@ -37,6 +41,11 @@ class Ends(NamedTuple):
     def limits(self, lengths: Tensor) -> list[int]:
         return [int(self.times * length) + self.more for length in lengths.tolist()]
 
+    def predictable(self, scores: Tensor) -> Tensor:
+        """Scores (…, vocabulary_size) of tokens, −inf for those that are never predicted."""
+        token = torch.arange(scores.shape[-1], device=scores.device)
+        return scores.masked_fill((token == PAD) | (token == self.begin), -inf)
+
 
 @torch.no_grad()
 def greedy(decoder: AttentionDecoder, encoded: Encoded, ends: Ends, *, normalise: float = 1.0) -> list[Hypothesis]:
@@ -50,7 +59,7 @@ def greedy(decoder: AttentionDecoder, encoded: Encoded, ends: Ends, *, normalise
     unfinished = set(rows)
     while unfinished:
         output, weights, state = decoder.step(token, state, memory)
-        best, token = decoder.say(output).log_softmax(-1).max(-1)
+        best, token = ends.predictable(decoder.say(output)).log_softmax(-1).max(-1)
         first = history.add(weights)
         # Token ids are exact in float64: one transfer instead of two.
         log_probs, predicted = torch.stack([best.double(), token.double()]).tolist()
@@ -120,7 +129,7 @@ def _beam_search(
         last = torch.tensor([path.tokens[-1] if path.tokens else ends.begin for row in rows for path in paths[row]])
         output, weights, state = decoder.step(last.to(device), state, memory)
         first = history.add(weights)
-        log_probs = decoder.say(output).log_softmax(-1).double()
+        log_probs = ends.predictable(decoder.say(output)).log_softmax(-1).double()
         so_far = torch.tensor([[path.total] for row in rows for path in paths[row]], dtype=torch.float64)
         totals = log_probs + so_far.to(device)
         size = totals.shape[1]

@@ -83,7 +83,7 @@ class GreedySearch(nn.Module):
             state: DecoderState,
         ) -> tuple[Tensor | DecoderState, ...]:
             output, attended, state = decoder.step(token, state, memory)
-            token = decoder.say(output).argmax(-1)
+            token = ends.predictable(decoder.say(output)).argmax(-1)
             tokens = tokens.index_copy(1, t, token.masked_fill(ended, PAD).unsqueeze(1))
             weights = weights.index_copy(1, t, attended.masked_fill(ended.unsqueeze(1), 0.0).unsqueeze(1))
             counts = counts + ~ended

@@ -21,6 +21,8 @@ from regard.seq2seq.vocabulary import BOS, EOS, UNK, Vocabulary
 
 # Longer texts are truncated, with a warning.
 MAX_TOKENS = 1000
+# The begin and end tokens of every vocabulary, and the default limits of a translation.
+ENDS = Ends(BOS, EOS)
 
 
 class TranslatorError(ValueError):
@@ -126,7 +128,7 @@ class Translator:
             self.model.eval()
             with torch.no_grad():
                 logits, weights = self.model(batch.source, batch.lengths, batch.tokens)
-                log_probs = logits.log_softmax(-1).gather(-1, batch.wanted[..., None])[..., 0].cpu()
+                log_probs = ENDS.predictable(logits).log_softmax(-1).gather(-1, batch.wanted[..., None])[..., 0].cpu()
             weights = weights.cpu()
             for number, row in enumerate(rows):
                 steps = len(wanted[row]) + 1
@@ -179,7 +181,7 @@ class Translator:
         self.model.eval()
         with torch.no_grad():
             encoded = self.model.encoder(sources.padded(rows).to(self.device), torch.from_numpy(sources.lengths[rows]))
-        found = beam(self.model.decoder, encoded, Ends(BOS, EOS), width=width, normalise=normalise)
+        found = beam(self.model.decoder, encoded, ENDS, width=width, normalise=normalise)
         return [hypotheses[0] for hypotheses in found]
 
     def _translation(self, hypothesis: Hypothesis, source_tokens: list[str], copy_unknown: bool) -> Translation:
