@@ -99,5 +99,4 @@ def test_colours_are_the_houses():
     css = FILES["/style.css"].content.decode()
     for colour in (style.BLUE, style.VERMILION, style.INK):
         assert colour in css
-    heat = SCRIPTS["/heatmap.js"]
-    assert '"ffffff", "dcebf6", "9ccbe6", "3f95c9", "0b5c9b", "08264d"' in heat
+    assert '"ffffff", "dcebf6", "9ccbe6", "3f95c9", "0b5c9b", "08264d"' in SCRIPTS["/shades.js"]
