@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from regard.plot.fonts import CHINESE, INSTALLED
+
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
@@ -24,3 +26,14 @@ def launched() -> Iterator[Any]:
         browser = driver.chromium.launch(executable_path=path, args=FLAGS)
         yield browser
         browser.close()
+
+
+def glyphs(page: Any, selector: str) -> int:
+    """How many letters of an element are drawn with a font that has Chinese ones, our own or an installed one."""
+    session = page.context.new_cdp_session(page)
+    session.send("DOM.enable")
+    session.send("CSS.enable")
+    root = session.send("DOM.getDocument")["root"]["nodeId"]
+    node = session.send("DOM.querySelector", {"nodeId": root, "selector": selector})["nodeId"]
+    used = session.send("CSS.getPlatformFontsForNode", {"nodeId": node})["fonts"]
+    return sum(int(font["glyphCount"]) for font in used if font["familyName"] in (CHINESE, *INSTALLED))

@@ -12,8 +12,9 @@ from regard.bandwidth import loo_objective
 from regard.data.text import LANGUAGES
 from regard.scores import Gaussian
 from regard.tour.stations import STATIONS
+from support.browser import glyphs
 from support.conversation import wait_for
-from support.story import NAMES, attention
+from support.story import CJK, NAMES, attention
 
 # One worker runs the tour once per language and all these tests read it.
 pytestmark = pytest.mark.xdist_group("tour")
@@ -98,6 +99,13 @@ def test_the_measure_sees_what_is_covered_and_cut_off(opened):
     assert measured["cut"]
 
 
+def test_chinese_has_a_font_on_any_machine(opened):
+    page = opened("zh")
+    for selector in ("h1", "#kernel h2", "#kernel .story p", ".slider .move"):
+        letters = len(CJK.findall(page.locator(selector).first.inner_text()))
+        assert glyphs(page, selector) >= letters > 0
+
+
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_without_javascript_all_but_the_sliders_is_there(opened, lang):
     page = opened(lang, java_script_enabled=False)
@@ -162,7 +170,11 @@ def test_a_slider_moves_by_the_keyboard_and_has_a_name(opened):
 
 
 def test_the_heat_map_can_be_shuffled_and_follows_the_colour_scheme(opened):
-    corner = """() => [...document.querySelector("#heatmap canvas").getContext("2d").getImageData(0, 0, 50, 50).data]"""
+    corner = """() => {
+        const copy = new OffscreenCanvas(50, 50).getContext("2d");
+        copy.drawImage(document.querySelector("#heatmap canvas"), 0, 0);
+        return [...copy.getImageData(0, 0, 50, 50).data];
+    }"""
     page = opened(color_scheme="dark")
     page.wait_for_timeout(100)
     tidy = np.array(page.evaluate(corner)).reshape(50, 50, 4)

@@ -61,8 +61,8 @@ export function advance(time) {
 	} else if (running && ending) {
 		const { kernel, w, loss, stopped, still } = ending;
 		set({ learned: { kernel, w }, w });
-		const done = byEpochs ? ["trainedEpochs", "epochsStopped"] : ["trained", "trainedStopped"];
-		finish(still ? "noSlope" : done[+stopped], { steps: trail.length - byEpochs, w, loss });
+		finish(still ? "noSlope" : byEpochs ? (stopped ? "epochsStopped" : "trainedEpochs") : stopped ? "trainedStopped" : "trained",
+			{ steps: trail.length - byEpochs, w, loss });
 	}
 	return running;
 }
