@@ -62,7 +62,7 @@ def page(stops: Sequence[Stop], lang: str, seed: int, data: NotesData) -> str:
 
 
 def _font(html: str) -> str:
-    """A style sheet with the page's Chinese letters, if there are any, for machines that have no font for them."""
+    """A style sheet with the page's Chinese letters, if there are any: not every machine has a font for them."""
     letters = "".join(sorted({letter for letter in html if letter >= EAST_ASIA}))
     if not letters:
         return ""
