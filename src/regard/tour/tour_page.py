@@ -67,7 +67,8 @@ def _font(html: str) -> str:
     if not letters:
         return ""
     source = "data:font/otf;base64," + b64encode(fonts.letters_of(letters)).decode("ascii")
-    return f'@font-face {{ font-family: "{fonts.CHINESE}"; src: url({source}); }}\n'
+    # Without a range it would set the height of lines of Latin letters, too.
+    return f'@font-face {{ font-family: "{fonts.CHINESE}"; src: url({source}); unicode-range: U+2E80-FFEF; }}\n'
 
 
 def _slider_data(data: NotesData, words: dict[str, str]) -> str:
