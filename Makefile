@@ -1,4 +1,4 @@
-# Two commands do everything on a fresh machine: `make tour` and `make test`.
+# Three commands do everything on a fresh machine: `make tour`, `make play` and `make test`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,7 +8,7 @@ export SCIPY_ARRAY_API = 1
 # Processes that share the tests.
 WORKERS ?= 2
 
-.PHONY: help setup tour browser test soak gpu-test format lint types check bench clean
+.PHONY: help setup tour play browser test soak gpu-test format lint types check bench clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -27,10 +27,17 @@ $(VENV)/tests: $(VENV)/command
 	$(PIP) -c constraints.txt -e '.[test]'
 	touch $@
 
+$(VENV)/page: $(VENV)/command
+	$(PIP) -c constraints.txt -e '.[play,nn]'
+	touch $@
+
 setup: $(VENV)/tests  ## virtual environment with everything the tests need
 
 tour: $(VENV)/command  ## walk the notes' story; figures and a page in ./tour
 	$(BIN)/regard tour --out tour --force
+
+play: $(VENV)/page  ## drag the points yourself: a page on this machine
+	$(BIN)/regard play
 
 # Debian's chromium for the tests of the page, where apt may install it; without it those tests skip, and say so.
 browser:

@@ -2,7 +2,7 @@
 
 The places: the scores and the reference engine (numpy), the tiled and pruned engines (loops compiled by numba), the
 sorted engine (sums over sorted keys), the fused engine (Triton, here interpreted on a CPU), torch without programs,
-exported ONNX graphs, and the JavaScript of the play page. Each must give the table's K, and where it has gradients the
+exported ONNX graphs, and the JavaScript of the pages. Each must give the table's K, and where it has gradients the
 table's dK/d(u²); a kernel that is added to the table but not to one of them fails here.
 """
 
@@ -155,7 +155,7 @@ def test_onnx(name, tmp_path):
 def page() -> Callable[[str], Any]:
     """Runs an expression of the page's table of kernels, ``KERNELS``, in the node that comes with playwright."""
     node = Path(playwright.__file__).parent / "driver" / "node"
-    source = Path(regard.__file__).parent / "play" / "page" / "kernels.js"
+    source = Path(regard.__file__).parent / "plot" / "scripts" / "kernels.js"
 
     def run(expression: str) -> Any:
         module = base64.b64encode(source.read_bytes()).decode()

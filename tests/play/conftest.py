@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +14,11 @@ import pytest
 from regard.play.connections import HEADER_SECONDS
 from regard.play.date_service import DateService
 from regard.play.server import Playground
+from support.browser import launched
 from support.conversation import Conversation
 from support.reader import learned_at_once
 from support.soak import FULL
 from support.visits import DESK, Visit
-
-# Soak runs keep pictures of every page: under pytest's own folder, or where --basetemp says.
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
 @pytest.fixture(scope="session")
@@ -74,19 +71,13 @@ def talk(playground: Playground) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.skip("no chromium on this machine: the page was not tested in a browser (make test installs it)")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=FLAGS)
+    with launched() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="session")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Soak runs keep pictures of every page: under pytest's own folder, or where --basetemp says."""
     return tmp_path_factory.mktemp("screenshots")
 
 

@@ -14,6 +14,7 @@ from regard.bandwidth import Objective, loo_objective
 from regard.core.kernels import KERNELS
 from regard.data import notes
 from regard.scores import RADIAL
+from support.browser import glyphs
 from support.conversation import wait_for
 from support.visits import OPEN, PHONE, READY, TABLE, agrees, meets_refusals
 
@@ -117,7 +118,11 @@ def test_train_to_convergence(visit, optimizer):
         from regard.bandwidth import follow_the_notes
 
         assert found["learned"]["w"] == pytest.approx(float(follow_the_notes(Objective.of(x, y), 0.7).w), rel=1e-9)
-        assert steps == 6
+        assert steps == 6  # before the first of five epochs, and after each
+        assert page.text("#training").startswith("5 epochs: w = ")
+        marks = page.page.locator("#steps .grid text").all_text_contents()
+        assert marks[:6] == ["0", "1", "2", "3", "4", "5"]
+        assert "epoch" in marks
     assert found["w"] == found["learned"]["w"]
     agrees(page, "learned", found["learned"]["w"])
     page.page.click("#reset")
@@ -247,6 +252,17 @@ def test_an_address_opens_one_browser_which_may_reload_it_and_go_on_from_the_loc
     wait_for(other.page, READY)
 
 
+def test_the_language_button_has_its_letters_on_any_machine(visit):
+    page = visit().open()
+    assert page.text("#lang") == "中文"
+    wait_for(page.page, "document.fonts.status === 'loaded'")
+    assert glyphs(page.page, "#lang") == 2
+
+
+def test_the_page_says_where_the_tour_is(visit):
+    assert "regard tour" in visit().open().text("footer")
+
+
 @meets_refusals
 def test_chinese_is_whole_and_is_remembered(visit):
     page = visit().open()
@@ -254,7 +270,12 @@ def test_chinese_is_whole_and_is_remembered(visit):
     wait_for(page.page, "location.hash.includes('lang=zh')")
     visible = page.text("body")
     left = re.findall(
-        r"[A-Za-z]{3,}", re.sub(r"regard|SVG|PNG|Python|SGD|BFGS|English|softmax|score|Epanechnikov", "", visible)
+        r"[A-Za-z]{3,}",
+        re.sub(
+            r"regard tour --lang zh|tour/index.html|regard|SVG|PNG|Python|SGD|BFGS|English|softmax|score|Epanechnikov",
+            "",
+            visible,
+        ),
     )
     assert left == []
     assert page.page.evaluate("document.documentElement.lang") == "zh-CN"

@@ -147,3 +147,11 @@ def test_the_font_is_known_to_matplotlib_once():
     fonts.families()
     known = [(Path(one.fname), one.weight) for one in font_manager.fontManager.ttflist if one.name == fonts.CHINESE]
     assert known == [(SHIPPED, 400), (SHIPPED, "bold")]
+
+
+def test_a_page_can_bring_the_letters_it_has():
+    letters = "汇注意力聚"
+    font = fonts.letters_of(letters)
+    assert sorted(ft2font.FT2Font(BytesIO(font)).get_charmap()) == sorted(map(ord, letters))
+    assert len(font) < 5_000
+    assert font == fonts.letters_of(letters)

@@ -9,8 +9,11 @@ import pytest
 
 from regard.data import notes
 from regard.data.text import LANGUAGES
+from regard.plot.printing import saved
 from regard.seq2seq import date_model
-from regard.tour import run
+from regard.tour import guide, run
+from support.browser import launched
+from support.figure_texts import overlapping_texts
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -30,14 +33,35 @@ def logged():
 
 
 @pytest.fixture(scope="session")
-def tours(tmp_path_factory, logged):
+def overlaps():
+    """Pairs of texts that cover each other in figures, found while the tours are walked."""
+    return []
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    with launched() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="session")
+def tours(tmp_path_factory, logged, overlaps):
     """Tours in both languages. A letter missing from a figure's font would be a warning, hence an error."""
+
+    def inspected(figure, kind):
+        content = saved(figure, kind)
+        if kind == "png":  # the second file: what is drawn after it changes neither
+            overlaps.extend(overlapping_texts(figure))
+        return content
+
     listener = logging.Handler(logging.WARNING)
     listener.emit = lambda record: logged.append(record.getMessage())
     logger = logging.getLogger("matplotlib")
     logger.addHandler(listener)
     try:
-        return {lang: run(tmp_path_factory.mktemp("tour") / lang, lang=lang) for lang in LANGUAGES}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(guide, "saved", inspected)
+            return {lang: run(tmp_path_factory.mktemp("tour") / lang, lang=lang) for lang in LANGUAGES}
     finally:
         logger.removeHandler(listener)
 

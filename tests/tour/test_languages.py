@@ -22,7 +22,7 @@ pytestmark = pytest.mark.xdist_group("tour")
 
 
 # The same in both languages.
-NEUTRAL = ("number", "formula", "code")
+NEUTRAL = ("formula", "code")
 
 
 def _texts():
@@ -77,6 +77,11 @@ def test_figures_are_in_the_language_of_the_tour(monkeypatch, tmp_path):
     for lang in LANGUAGES:
         run(tmp_path / lang, lang=lang)
     assert languages == list(LANGUAGES)
+
+
+def test_no_text_of_a_figure_covers_another(tours, overlaps):
+    assert tours.keys() == set(LANGUAGES)
+    assert overlaps == []
 
 
 def test_figures_say_nothing_on_the_terminal(tours, logged):

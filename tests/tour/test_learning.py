@@ -178,9 +178,9 @@ def test_the_learned_w_grows_with_n_and_the_error_falls(answers, monkeypatch):
     monkeypatch.setattr(growth, "SIZES", (50, 100))
     monkeypatch.setattr(growth, "REPEATS", 2)
     told = _told("growth", notes())
-    for ax, said in zip(told.drawings[0].figure.axes, told.number.split(" / "), strict=True):
+    for ax, said in zip(told.drawings[0].figure.axes, told.number.en.splitlines(), strict=True):
         low, high = ax.lines[0].get_ydata()
-        assert f"{np.log2(high / low):.2f}".replace("-", "−") == said
+        assert f"{np.log2(high / low):.2f} | ".replace("-", "−") in said
 
 
 def test_shapes_of_w(answers):

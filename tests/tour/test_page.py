@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
@@ -19,6 +20,9 @@ from support.story import FIGURES, error
 # One worker runs the tour once per language and all these tests read it.
 pytestmark = pytest.mark.xdist_group("tour")
 
+# Of the page, and of all in it but pictures and the font.
+MAX_BYTES, MAX_PROSE = 3_000_000, 150_000
+
 
 class Reader(HTMLParser):
     """Collects addresses and tags, and insists that every tag is closed in turn."""
@@ -31,11 +35,13 @@ class Reader(HTMLParser):
         self.tags: set[str] = set()
         self.addresses: list[str] = []
         self.ids: list[str] = []
+        self.handlers: list[str] = []
         self.alts: list[str | None] = []
 
     def handle_starttag(self, tag, attrs):
         given = dict(attrs)
         self.tags.add(tag)
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
         if tag not in self.VOID:
             self.open.append(tag)
         self.addresses += [given[name] for name in ("src", "href", "srcset", "action", "data") if name in given]
@@ -59,14 +65,24 @@ def _read(tour):
 def test_the_page_is_self_contained(tours, lang):
     reader, html = _read(tours[lang])
     assert reader.open == []
-    prose = re.sub(r'"data:image[^"]*"', "", html)
-    assert len(prose) < 90_000
+    assert len(html.encode()) < MAX_BYTES
+    prose = re.sub(r'"data:image[^"]*"|url\(data:font/otf;base64,[\w+/=]*\)', "", html)
+    assert len(prose) < MAX_PROSE
+    prose = prose.replace('"http://www.w3.org/2000/svg"', "")  # the name of a kind of element
     assert not re.search(r"https?:|//[a-z]|@import|url\(", prose)
-    assert not reader.tags & {"script", "iframe", "object", "embed", "video", "audio"}
+    assert reader.handlers == []
+    data, script = re.findall(r"<script type=.+?>(.*?)</script>", prose, re.S)
+    assert html.count("<script") == 2
+    assert set(json.loads(data)) == {*notes()._asdict(), "words"}
+    assert not re.search(
+        r"innerHTML|outerHTML|document\.write|\beval\b|Function|fetch|XMLHttp|Socket|\bimport\b", script
+    )
+    assert not reader.tags & {"iframe", "object", "embed", "video", "audio"}
     for address in reader.addresses:
         assert address.startswith(("data:", "#")), address[:60]
         assert not address.startswith("#") or address[1:] in reader.ids
-    assert len(set(reader.ids)) == len(reader.ids) == len(STATIONS) + 1
+    # Sections, the table, and what the script reads.
+    assert len(set(reader.ids)) == len(reader.ids) == len(STATIONS) + 2
     assert len(reader.alts) == len(FIGURES)
     assert all(reader.alts)
     assert f'<html lang="{"zh-CN" if lang == "zh" else "en"}">' in html

@@ -13,7 +13,7 @@ from regard.tour import TourResult
 from regard.tour.station import Visit
 from regard.tour.stations import STATIONS
 from regard.tour.stations.moredata import REPEATS, SIZES
-from support.story import NAMES, attention, error, left_out
+from support.story import NAMES, attention, error
 
 # One worker runs the tour once per language and all these tests read it.
 pytestmark = pytest.mark.xdist_group("tour")
@@ -157,27 +157,3 @@ def test_more_data(answers):
     assert abs(errors[0, -1] - bias) < 0.02
     assert errors[1, -1] < 0.3 * errors[1, 0]
     assert -0.5 < float(slopes[2].replace("−", "-")) < -0.33
-
-
-@pytest.mark.parametrize("station", STATIONS, ids=NAMES)
-def test_the_code_on_the_page_runs(station, data):
-    *lines, last = station.code.rstrip().split("\n")
-    names = {**data._asdict()}
-    exec("\n".join(lines), names)
-    result = eval(last, names)
-    expected = {
-        "cues": lambda: np.exp([0, 0.5, 2, 3]) @ [0, 40, 150, 300] / np.exp([0, 0.5, 2, 3]).sum(),
-        "average": lambda: np.full(50, data.y_train.mean()),
-        "hard": lambda: _nearest(data, data.x_test),
-        "soft": lambda: attention(data.x_test, data.x_train) @ data.y_train,
-        "kernel": lambda: 1 / (attention(np.array([2.5]), data.x_train, 4.0) ** 2).sum(),
-        "batch": lambda: [[[4.5]], [[14.5]]],
-        "softmax": lambda: 0.0,
-        "sharper": lambda: [
-            error(left_out(data.x_train[:, None], data.y_train, w), data.y_train) for w in (1.0, 5.0, 25.0)
-        ],
-        "edges": lambda: 1.0,
-        "shapes": lambda: (2, 2),
-    }
-    if station.name in expected:
-        np.testing.assert_allclose(result, expected[station.name](), rtol=1e-10, atol=1e-14)

@@ -12,8 +12,8 @@
     date_service  dates translated by a small model, which is learned on first use
     static_files  the files of the page, held in memory
 
-The page does its own arithmetic (``page/pooling.js``), so that it follows the pointer; the tests compare it with the
-library's. A new request is a row in ``sessions.REQUESTS`` and a function that does the work.
+The page does its own arithmetic (``plot/scripts/pooling.js``), so that it follows the pointer; the tests compare it
+with the library's. A new request is a row in ``sessions.REQUESTS`` and a function that does the work.
 """
 
 from __future__ import annotations

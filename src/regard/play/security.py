@@ -161,8 +161,9 @@ class Guard:
 
     def _headers(self, host: str) -> list[tuple[bytes, bytes]]:
         policy = (
-            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; worker-src 'self'; "
-            f"connect-src 'self' ws://{host}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+            "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; img-src 'self' data: blob:; "
+            f"worker-src 'self'; connect-src 'self' ws://{host}; "
+            "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
         )
         return [
             (b"content-security-policy", policy.encode("ascii")),

@@ -14,6 +14,7 @@ MEDIA_TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".json": "application/json",
     ".svg": "image/svg+xml",
+    ".otf": "font/otf",
 }
 
 
@@ -26,8 +27,10 @@ class StaticFile(NamedTuple):
 
 @cache
 def page_files() -> dict[str, StaticFile]:
-    """Every file of the page by its address; ``/`` is index.html."""
-    found = dict(_files_below(files("regard.play") / "page", ""))
+    """Every file of the page by its address, with scripts and a font of figures; ``/`` is index.html."""
+    plot = files("regard") / "plot"
+    folders = files("regard.play") / "page", plot / "scripts", plot / "fonts"
+    found = dict(file for folder in folders for file in _files_below(folder, ""))
     found["/"] = found.pop("/index.html")
     return found
 

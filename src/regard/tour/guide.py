@@ -79,7 +79,7 @@ def run(
                 files[Path("figures", f"{name}.png")] = saved(drawing.figure, "png")
                 files[Path("figures", f"{name}.svg")] = pictures[-1]
             stops.append(Stop(station, number, findings, tuple(pictures)))
-    html = page(stops, lang, seed)
+    html = page(stops, lang, seed, visit.data)
     (out / "figures").mkdir(parents=True, exist_ok=True)
     for path, content in files.items():
         (out / path).write_bytes(content)

@@ -7,6 +7,7 @@ mathematics is called from the library.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -50,7 +51,7 @@ class Findings(NamedTuple):
     """What a station found out."""
 
     drawings: tuple[Drawing, ...]
-    number: str  # the answer at a glance
+    number: Text  # the answer at a glance: lines "value | what it is"
     answer: Text  # one or two plain sentences with the number in them
 
 
@@ -58,7 +59,7 @@ def findings(texts: Mapping[str, Text], figures: Mapping[str, Figure], **values:
     """A station's captions, number and answer with the values that they name, beside its figures by name."""
     return Findings(
         tuple(Drawing(name, figure, fill(texts[f"caption.{name}"], **values)) for name, figure in figures.items()),
-        fill(texts["number"], **values).en,
+        fill(texts["number"], **values),
         fill(texts["answer"], **values),
     )
 
@@ -73,7 +74,7 @@ def needs_torch(compute: Callable[[Visit], Findings]) -> Callable[[Visit], Findi
         except ModuleNotFoundError as missing:
             if missing.name != "torch":
                 raise
-        return Findings((), "—", read_texts("tour_page")["needs_torch"])
+        return Findings((), Text("—", "—"), read_texts("tour_page")["needs_torch"])
 
     return checked
 
@@ -86,8 +87,8 @@ class Station:
     ----------
     name : short, for addresses and files
     texts : by name. ``title``, ``question``, ``number``, ``answer``, captions and the figures' labels are plain text;
-        ``story`` (in paragraphs) and ``formula`` (one part to a line, which is not broken) are HTML; ``code`` says how
-        to do it yourself and runs as it stands once the notes' arrays are there
+        ``story``, ``exercise`` and ``solution`` (in paragraphs) and ``formula`` (one part to a line, which is not
+        broken) are HTML; ``code`` runs as it stands and prints the numbers of the answer
     compute : the figures and numbers
     """
 
@@ -95,7 +96,7 @@ class Station:
     texts: Mapping[str, Text]
     compute: Callable[[Visit], Findings]
 
-    @property
-    def code(self) -> str:
-        """The code without the fence around it."""
-        return self.texts["code"].en.removeprefix("```python\n").removesuffix("\n```")
+    def code(self, seed: int = 0) -> str:
+        """The code without the fence around it; it is written for seed 0."""
+        plain = self.texts["code"].en.removeprefix("```python\n").removesuffix("\n```")
+        return re.sub(r"\b(seed|random_state)=0\b", rf"\g<1>={seed}", plain)

@@ -39,7 +39,8 @@ def read_texts(path: str) -> dict[str, Text]:
 
 def _unwrapped(text: str) -> str:
     """Paragraphs on one line each."""
-    joined = re.sub(rf"(?<=[{_CJK}])\n(?=[{_CJK}])", "", text)
+    tags = r"(?:<[^>]+>)*"
+    joined = re.sub(rf"([{_CJK}]{tags})\n({tags})(?=[{_CJK}])", r"\1\2", text)
     return re.sub(r"(?<!\n)\n(?!\n)", " ", joined)
 
 

@@ -1,28 +1,19 @@
 // Attention weights of every point as a query (rows) on every point as a key (columns), from 0 to the largest.
 
 import { $, clamp, short } from "./chart.js";
+import { paint } from "./shades.js";
 import { set, state } from "./state.js";
 import { say } from "./words.js";
 
 // Cells drawn along a side; where several points share a cell, the largest weight is drawn.
-const MAX_CELLS = 250, SHADES = 256;
+const MAX_CELLS = 250;
 
-function ramp(...colours) {
-	const parts = colours.map((colour) => [4, 2, 0].map((at) => parseInt(colour.slice(at, at + 2), 16)));
-	return Uint32Array.from({ length: SHADES }, (_, i) => {
-		const at = (i / SHADES) * (parts.length - 1), low = Math.floor(at);
-		return parts[low].reduce((all, each, c) => all * 256 + Math.round(each + (at - low) * (parts[low + 1][c] - each)), 255);
-	});
-}
-
-const canvas = $("heat"), context = canvas.getContext("2d");
-const light = ramp("ffffff", "dcebf6", "9ccbe6", "3f95c9", "0b5c9b", "08264d");
-const dark = ramp("10161c", "12314e", "175c93", "3f95c9", "9ccbe6", "f4faff");
-let order = [], cells = [], bins = [], image = null;
+const canvas = $("heat");
+let order = [], cells = [], bins = [];
 
 function resize(n, side) {
 	canvas.width = canvas.height = side;
-	[cells, image] = [new Float64Array(side * side), context.createImageData(side, side)];
+	cells = new Float64Array(side * side);
 	bins = Uint16Array.from({ length: n }, (_, i) => (i * side) / n);
 }
 
@@ -40,12 +31,7 @@ export function drawHeat({ n, weights, mass }, isDark) {
 			if (weight > cells[at]) cells[at] = weight;
 		}
 	}
-	let most = 0;
-	for (let i = 0; i < cells.length; i++) if (cells[i] > most) most = cells[i];
-	const colours = isDark ? dark : light, pixels = new Uint32Array(image.data.buffer), unit = (SHADES - 1) / most;
-	for (let i = 0; i < cells.length; i++) pixels[i] = colours[(cells[i] * unit) | 0];
-	context.putImageData(image, 0, 0);
-	$("most").textContent = short(most);
+	$("most").textContent = short(paint(canvas, cells, isDark));
 }
 
 /** `hover(i)` gets the point of the row under the pointer, or −1; `weight(i, j)` is that of query i on key j. */

@@ -47,14 +47,14 @@ function drawSweep(swept, stale, trail) {
 }
 
 let drawn = "";
-/** Every step of a training and the least so far. */
-export function drawSteps(trail) {
-	const key = [trail.length, trail[0]?.w, steps.width, state.lang].join();
+/** Every step of a training and the least so far; epochs are numbered by how many are over. */
+export function drawSteps(trail, byEpochs) {
+	const key = [trail.length, trail[0]?.w, steps.width, state.lang, byEpochs].join();
 	if (!steps.width || key === drawn) return;
 	drawn = key;
-	const losses = trail.map((step) => step.loss), numbers = trail.map((_, i) => i + 1), last = Math.max(trail.length, 5);
+	const losses = trail.map((step) => step.loss), first = +!byEpochs, numbers = trail.map((_, i) => i + first), last = Math.max(trail.length - byEpochs, 5);
 	const most = 1.12 * losses.reduce((a, b) => Math.max(a, b), 0) || 1;
-	steps.axes({ x: [1, last], y: [0, most], yTicks: ticks([0, most], 3), xName: say("step"), xTicks: ticks([1, last], 5) });
+	steps.axes({ x: [first, last], y: [0, most], yTicks: ticks([0, most], 3), xName: say(byEpochs ? "epoch" : "step"), xTicks: ticks([first, last], 5) });
 	let low = Infinity;
 	put(marks.least, { d: path(numbers, losses.map((each) => (low = Math.min(low, each))), steps) });
 	put(marks.tries, { d: circles(numbers, losses, steps, trail.length > 300 ? 1.2 : trail.length > 60 ? 1.8 : 3.5) });

@@ -8,7 +8,7 @@ import { drawLoss, drawSteps, startLosses } from "./losses.js";
 import { bandQueries, details, drawPlot, fetchDetails, queries, showQuery, startPlot, truth } from "./plot.js";
 import { attention, buffers, curve, error, mean, nearest } from "./pooling.js";
 import { CURVES, fragment, loadNotes, onChange, restore, set, state, VIEWS, W_MAX, W_MIN } from "./state.js";
-import { advance, resetTraining, startTraining, trail } from "./train.js";
+import { advance, byEpochs, resetTraining, startTraining, trail } from "./train.js";
 import { showVerdict } from "./verdict.js";
 import { say } from "./words.js";
 
@@ -44,7 +44,7 @@ function frame(time) {
 		drawHeat(into, isDark());
 		if (swept) showVerdict(loss, error(into.answer, y), median(into.neighbours), swept);
 		drawLoss(swept, loss, swept?.version !== version, trail);
-		drawSteps(trail);
+		drawSteps(trail, byEpochs);
 	}
 	if (more) again();
 }

@@ -10,6 +10,7 @@ import { say } from "./words.js";
 const ALL_STEPS = 1800, ONE_STEP = 220;
 
 export const trail = []; // steps shown so far
+export let byEpochs = false; // gradient descent is counted in epochs, as in the notes, and its first value is before any
 let unshown = [], ending = null, running = 0, shownAt = 0, redraw;
 
 const report = (...text) => ($("training").textContent = say(...text));
@@ -34,7 +35,7 @@ function offer() {
 
 function train() {
 	const { kernel, w, x, y } = state, optimizer = $("optimizer").value, mine = performance.now();
-	[unshown, ending, running, trail.length] = [[], null, mine, 0];
+	[unshown, ending, running, trail.length, byEpochs] = [[], null, mine, 0, optimizer === "sgd"];
 	offer();
 	report("asking");
 	ask({ do: "train", x: [...x], y: [...y], kernel, optimizer, w }, (reply) => {
@@ -42,7 +43,7 @@ function train() {
 		if (reply.did === "queued" && reply.before) report("waiting", reply);
 		else if (reply.did === "started") report("running");
 		else if (reply.did === "step") unshown.push(reply);
-		else if (reply.did === "trained") ending = { ...reply, kernel, still: KERNELS[kernel].staircase && optimizer === "sgd" };
+		else if (reply.did === "trained") ending = { ...reply, kernel, still: KERNELS[kernel].staircase && byEpochs };
 		else if (reply.did === "dropped" || reply.did === "stopped") finish("stoppedEarly");
 		else if (reply.did === "refused") finish(reply.error ? "refused" : "offline", reply);
 		redraw();
@@ -56,11 +57,12 @@ export function advance(time) {
 		if (due) shownAt = time;
 		trail.push(...unshown.splice(0, Math.min(due, Math.ceil(unshown.length / 8) + 3)));
 		const least = trail.reduce((low, { loss }) => Math.min(low, loss), Infinity);
-		if (due) report("stepStatus", { step: trail.length, w: trail.at(-1).w, least });
+		if (due) report(byEpochs ? "epochStatus" : "stepStatus", { step: trail.length - byEpochs, w: trail.at(-1).w, least });
 	} else if (running && ending) {
 		const { kernel, w, loss, stopped, still } = ending;
 		set({ learned: { kernel, w }, w });
-		finish(still ? "noSlope" : stopped ? "trainedStopped" : "trained", { steps: trail.length, w, loss });
+		finish(still ? "noSlope" : byEpochs ? (stopped ? "epochsStopped" : "trainedEpochs") : stopped ? "trainedStopped" : "trained",
+			{ steps: trail.length - byEpochs, w, loss });
 	}
 	return running;
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 from matplotlib import font_manager, rcParams
@@ -44,3 +45,19 @@ def families() -> list[str]:
         # Bold text has the one weight there is; without this entry matplotlib would say so on the terminal.
         manager.ttflist.append(replace(manager.ttflist[-1], weight="bold"))
     return list(dict.fromkeys((*rcParams["font.family"], CHINESE, *(name for name in INSTALLED if name in known))))
+
+
+def letters_of(text: str) -> bytes:
+    """``CHINESE`` as an OpenType font with no more than the letters of a text, for a page that carries its own."""
+    from fontTools.subset import Options, Subsetter
+    from fontTools.ttLib import TTFont
+
+    options = Options()
+    options.desubroutinize = True  # smaller, and every browser takes it
+    subsetter = Subsetter(options)
+    subsetter.populate(text=text)
+    font = TTFont(_FILE, recalcTimestamp=False)
+    subsetter.subset(font)
+    made = BytesIO()
+    font.save(made)
+    return made.getvalue()
