@@ -53,16 +53,16 @@ def _diagram(ax: Axes, visit: Visit, wish: str, weights: NDArray[Any], output: f
     ax.set(xlim=(-0.1, 10.1), ylim=(-0.15, 4.15))
     ax.axis("off")
     middle = 1.8
-    _box(ax, 0.0, middle, 1.75, 1.3, wish, style.VERMILION)
+    draw_box(ax, 0.0, middle, 1.75, 1.3, wish, style.VERMILION)
     for row, thing in enumerate(THINGS):
         y, weight = 3.3 - row, float(weights[row])
         ax.plot([1.75, 2.5], [middle, y], color=style.VERMILION, linewidth=0.6 + 5 * weight, alpha=0.55, zorder=1)
-        _box(ax, 2.5, y, 1.55, 0.72, visit.label(TEXTS[thing]), style.BLUE)
+        draw_box(ax, 2.5, y, 1.55, 0.72, visit.label(TEXTS[thing]), style.BLUE)
         ax.barh(y, 1.9 * weight, left=4.3, height=0.5, color=style.ORANGE)
         ax.text(4.38 + 1.9 * weight, y, f"{100 * weight:.0f}%", va="center", size=10.5, color=style.INK)
-        _box(ax, 6.6, y, 1.1, 0.72, f"{WORDS[row]:.0f}", style.GREEN)
+        draw_box(ax, 6.6, y, 1.1, 0.72, f"{WORDS[row]:.0f}", style.GREEN)
         ax.plot([7.7, 8.6], [y, middle], color=style.GREEN, linewidth=0.6 + 5 * weight, alpha=0.55, zorder=1)
-    _box(ax, 8.6, middle, 1.4, 1.1, visit.label(TEXTS["words"], output=output), style.INK)
+    draw_box(ax, 8.6, middle, 1.4, 1.1, visit.label(TEXTS["words"], output=output), style.INK)
 
 
 def _stages(visit: Visit) -> Figure:
@@ -74,25 +74,25 @@ def _stages(visit: Visit) -> Figure:
     ax.set(xlim=(-0.1, 11.1), ylim=(-1.55, 4.45))
     ax.axis("off")
     middle, line = 1.5, {"color": style.MUTED, "linewidth": 1.0, "zorder": 1}
-    _box(ax, 0.0, middle, 1.2, 0.8, _pair(WISH[0]), style.VERMILION)
+    draw_box(ax, 0.0, middle, 1.2, 0.8, _pair(WISH[0]), style.VERMILION)
     for row in range(len(THINGS)):
         y = 3.0 - row
         ax.plot([1.2, 1.8], [middle, y], **line)
-        _box(ax, 1.8, y, 1.45, 0.72, _pair(KEYS[row]), style.BLUE)
+        draw_box(ax, 1.8, y, 1.45, 0.72, _pair(KEYS[row]), style.BLUE)
         ax.plot([3.25, 3.8], [y, y], **line)
-        _box(ax, 3.8, y, 0.95, 0.72, f"{scores[row]:g}", style.PURPLE)
+        draw_box(ax, 3.8, y, 0.95, 0.72, f"{scores[row]:g}", style.PURPLE)
         ax.plot([4.75, 5.9], [y, y], **line)
-        _box(ax, 5.9, y, 1.05, 0.72, f"{weights[row]:.2f}", style.ORANGE)
+        draw_box(ax, 5.9, y, 1.05, 0.72, f"{weights[row]:.2f}", style.ORANGE)
         ax.text(7.15, y, "×", ha="center", va="center", size=12, color=style.INK)
-        _box(ax, 7.35, y, 1.05, 0.72, f"{WORDS[row]:.0f}", style.GREEN)
+        draw_box(ax, 7.35, y, 1.05, 0.72, f"{WORDS[row]:.0f}", style.GREEN)
         ax.plot([8.4, 8.8], [y, y], **line)
     ax.plot([9.4, 9.85], [middle, middle], **line)
     for left, words in ((5.02, "softmax"), (8.8, "Σ")):
-        _box(ax, left, middle, 0.6, 3.72, "", style.MUTED)
+        draw_box(ax, left, middle, 0.6, 3.72, "", style.MUTED)
         ax.text(
             left + 0.3, middle, words, ha="center", va="center", rotation=90 * (len(words) > 1), size=10.5, zorder=3
         )
-    _box(ax, 9.85, middle, 1.15, 0.8, f"{output:.0f}", style.INK)
+    draw_box(ax, 9.85, middle, 1.15, 0.8, f"{output:.0f}", style.INK)
     for x, colour, name in (
         (0.6, style.VERMILION, "a_query"),
         (2.52, style.BLUE, "a_key"),
@@ -112,7 +112,8 @@ def _pair(vector: NDArray[Any]) -> str:
     return "({:g}, {:g})".format(*vector)
 
 
-def _box(ax: Axes, left: float, middle: float, width: float, height: float, words: str, colour: str) -> None:
+def draw_box(ax: Axes, left: float, middle: float, width: float, height: float, words: str, colour: str) -> None:
+    """A rounded box from ``left`` with words at the height ``middle``."""
     ax.add_patch(
         FancyBboxPatch(
             (left + 0.08, middle - height / 2 + 0.08),
