@@ -133,9 +133,7 @@ def reversals(seed: int) -> tuple[int, dict[str, list[float]]]:
             raise KeyboardInterrupt
         written = [one.text for one in learned.translator.translate(test.source)]
         right = np.array(written) == np.array(test.target)
-        found[attention] = [
-            100 * float(right[(length >= low) & (length <= high)].mean()) for low, high in LENGTHS
-        ]
+        found[attention] = [100 * float(right[(length >= low) & (length <= high)].mean()) for low, high in LENGTHS]
     return len(test), found
 
 
