@@ -181,6 +181,32 @@ def _scoring():
     return ["8", "1", str(32 + 32 + 32)]
 
 
+def _root_d():
+    derivatives = []
+    for s in (1.0, 10.0):
+        alpha = 1 / (1 + np.exp(-s))
+        derivatives.append(alpha * (1 - alpha))
+    q, k = 2 * np.random.default_rng(0).standard_normal((2, 100_000, 64))
+    assert (q * k).sum(axis=1).std() == pytest.approx(4 * 8, rel=0.02)
+    return [f"{derivatives[0]:.3f}", f"{derivatives[1]:.7f}", f"{derivatives[0] / derivatives[1]:.0f}", "4√<i>d</i>"]
+
+
+def _density():
+    def keys(gap, query):
+        alpha = attention(np.array([query]), np.arange(0, 5 - gap / 2, gap), 1 / 0.35)
+        return f"{1 / (alpha**2).sum():.1f}"
+
+    assert keys(0.1, 2.5) == f"{2 * np.sqrt(np.pi) * 0.35 / 0.1:.1f}"
+    return [keys(0.1, 2.5), keys(0.1, 0.0), keys(0.05, 2.5)]
+
+
+def _reinforcement():
+    cost = np.array([1.0] * 7 + [0.0])
+    squares = [np.mean((cost - baseline) ** 2) for baseline in (0.0, cost.mean())]
+    assert squares[0] / squares[1] == pytest.approx(8)
+    return [f"{cost.mean():.3f}", f"{squares[0]:.3f}", f"{squares[1]:.3f}"]
+
+
 def _homes():
     X, y, names, _ = houses(seed=0)
     assert names[0] == "area"
@@ -215,6 +241,9 @@ SOLVED = {
     "growth": lambda data: [f"{2**5}", f"{32**-0.4:.2f}", f"{1000**0.2:.2f}"],
     "shapes": lambda data: ["1", "10", "100", f"{10 * 11 // 2}", f"{100 - 55}"],
     "scoring": lambda data: _scoring(),
+    "root_d": lambda data: _root_d(),
+    "density": lambda data: _density(),
+    "reinforcement": lambda data: _reinforcement(),
     "homes": lambda data: _homes(),
     "seq2seq": lambda data: _seq2seq(),
 }
