@@ -68,7 +68,7 @@ class _Coordinates(NamedTuple):
     left: Array  # (n, r + 2)  left·right = score + log weight
     right: Array  # (r + 2, n)
     basis: Array  # (n, B)  φ
-    turned: Array  # (B, n)  φᵀ
+    turned: Array | None  # (B, n)  φᵀ, for derivatives
     squares: Array | None  # (n, S)  what weight·h is summed with: [1, z, z²] or [1, z, z zᵀ]
 
 
@@ -180,7 +180,8 @@ class LeftOutLines:
         squares = None
         if metric is not None:
             squares = np.concatenate([one, near, both if metric == "full" else near**2], axis=1)
-        return _Coordinates(z, left, np.ascontiguousarray(right.T), basis, np.ascontiguousarray(basis.T), squares)
+        turned = None if metric is None else np.ascontiguousarray(basis.T)
+        return _Coordinates(z, left, np.ascontiguousarray(right.T), basis, turned, squares)
 
     def _moments(
         self, space: _Coordinates, at: Array, beyond: Array, tiles: _TileBounds | None
@@ -276,6 +277,7 @@ class _BlockWeights:
     def products(self, coefficients: Array, space: _Coordinates) -> Array:
         """Σ weight·h·[1, z, z²] for h = coefficients (q, B)·φ, in float64."""
         assert space.squares is not None
+        assert space.turned is not None
         narrow = coefficients.astype(space.basis.dtype)
         total = np.zeros((len(self.at), space.squares.shape[1]))
         for number, tile in enumerate(self.tiles):
