@@ -74,7 +74,7 @@ class _Coordinates(NamedTuple):
     left: Array  # (n, r + 2)  left·right = score + log weight
     right: Array  # (r + 2, n)
     basis: Array  # (n, B)  φ
-    turned: Array  # (B, n)  φᵀ
+    turned: Array | None  # (B, n)  φᵀ, for derivatives
     squares: Array | None  # (n, S)  what weight·h is summed with: [1, z, z²] or [1, z, z zᵀ]
 
 
@@ -194,7 +194,8 @@ class LeftOutLines:
         dtype = np.dtype(np.float32 if single else np.float64)
         left, right = (matrix.astype(dtype) for matrix in _score_factors(np, z, self._log_weight))
         basis, squares = _bases(np, z.astype(dtype), self.columns.astype(dtype), metric)
-        space = _Coordinates(z, left, np.ascontiguousarray(right.T), basis, np.ascontiguousarray(basis.T), squares)
+        turned = None if metric is None else np.ascontiguousarray(basis.T)
+        space = _Coordinates(z, left, np.ascontiguousarray(right.T), basis, turned, squares)
         tiles = _TileBounds.of(z, self.weight) if self._skips_tiles else None
         return lambda at: self._moments(space, at, beyond[at], tiles)
 
@@ -332,6 +333,7 @@ class _BlockWeights:
         """Σ weight·h·[1, z, z²] for h = coefficients (q, B)·φ, in float64."""
         space = self.space
         assert space.squares is not None
+        assert space.turned is not None
         narrow = coefficients.astype(space.basis.dtype)
         total = np.zeros((len(self.at), space.squares.shape[1]))
         for number, tile in enumerate(self.tiles):
