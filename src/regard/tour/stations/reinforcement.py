@@ -90,7 +90,7 @@ def train(way: str, seed: int) -> list[float]:
             optimiser.zero_grad()
             # The cost of the largest score has no gradient at all.
             if objective.requires_grad:
-                objective.mean().backward()
+                objective.mean().backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
             costs.append(expected_cost(score, way))
     return costs
@@ -163,7 +163,7 @@ def _histograms(visit: Visit, gradients: Gradients) -> Figure:
         way: np.linalg.norm(estimates - gradients.exact, axis=1) / np.linalg.norm(gradients.exact)
         for way, estimates in gradients.estimates.items()
     }
-    bins = np.linspace(0.0, 1.05 * max(float(each.max()) for each in distances.values()), 50)
+    bins = np.linspace(0.0, 1.05 * max(float(each.max()) for each in distances.values()), 50).tolist()
     for (way, each), colour, hatch in zip(distances.items(), (style.VERMILION, style.BLUE), ("//", None), strict=True):
         name = visit.label(TEXTS[way])
         ax.hist(each, bins, histtype="stepfilled", color=colour, alpha=0.6, hatch=hatch, edgecolor=colour, label=name)
