@@ -7,13 +7,20 @@ import re
 import numpy as np
 
 NAMES = ["cues", "average", "hard", "soft", "kernel", "heatmap", "batch", "softmax", "moredata"]
-NAMES += ["learned", "sharper", "diagnosis", "edges", "growth", "shapes", "scoring", "homes", "seq2seq"]
+NAMES += ["learned", "sharper", "diagnosis", "density", "edges", "growth", "shapes"]
+NAMES += ["scoring", "root_d", "reinforcement", "homes", "seq2seq"]
 # Figures of each station, in the order of the page; most have one, named like the station.
-FIGURES = [
-    (number, figure)
-    for number, name in enumerate(NAMES, 1)
-    for figure in {"learned": ["loss", "learned"], "scoring": ["curves", "weights", "losses"]}.get(name, [name])
-]
+_SEVERAL = {
+    "cues": ["cues", "stages"],
+    "batch": ["batch_shapes", "batch"],
+    "learned": ["loss", "learned"],
+    "density": ["density", "smoothness", "uneven"],
+    "scoring": ["curves", "weights", "losses"],
+    "root_d": ["root_d", "attention_shapes"],
+    "reinforcement": ["training", "gradient"],
+    "seq2seq": ["architecture", "seq2seq", "lengths"],
+}
+FIGURES = [(number, figure) for number, name in enumerate(NAMES, 1) for figure in _SEVERAL.get(name, [name])]
 CJK = re.compile(r"[\u4e00-\u9fff]")
 
 

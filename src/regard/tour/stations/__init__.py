@@ -19,10 +19,13 @@ ORDER = (
     "learned",
     "sharper",
     "needle_or_river",
+    "density",
     "edges",
     "growth",
     "shape_of_w",
     "scoring",
+    "root_d",
+    "reinforcement",
     "homes",
     "date_translation",
 )

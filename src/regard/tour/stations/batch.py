@@ -32,10 +32,42 @@ def compute(visit: Visit) -> Findings:
     by_pool = pool(x_test, x_train, y_train, Gaussian(w=1.0)).output
     gap = max(float(np.abs(product[:, 0, 0] - pooled).max()), float(np.abs(by_product - by_pool).max()))
 
+    left, right = np.ones((2, 1, 4)), np.ones((2, 4, 6))
+    shapes = style.picture(6.4, 3.7)
+    _draw_shapes(shapes.subplots(), left, right, left @ right)
     figure = style.picture(6.4, 3.3)
     _draw(figure.subplots(), visit, weights, values, product)
     first, second = product[:, 0, 0]
-    return findings(TEXTS, {"batch": figure}, first=first, second=second, gap=gap)
+    return findings(
+        TEXTS,
+        {"batch_shapes": shapes, "batch": figure},
+        shapes=[str(each.shape) for each in (left, right, left @ right)],
+        ones=(left @ right)[0, 0, 0],
+        first=first,
+        second=second,
+        gap=gap,
+    )
+
+
+def _draw_shapes(ax: Axes, left: NDArray[Any], right: NDArray[Any], product: NDArray[Any]) -> None:
+    """The matrices of both batches and of their product, entry by entry."""
+    ax.set(xlim=(-0.2, 20.2), ylim=(0.4, 11.4), aspect="equal")
+    ax.axis("off")
+    title = f"{left.shape} · {right.shape}  →  {product.shape}"
+    ax.text(10.0, 10.6, title, ha="center", size=13, color=style.INK, weight="bold")
+    for item in range(len(left)):
+        middle = 7.6 - 5.0 * item
+        for x, matrix, colour in (
+            (0.0, left[item], style.ORANGE),
+            (5.4, right[item], style.GREEN),
+            (13.8, product[item], style.VERMILION),
+        ):
+            rows, columns = matrix.shape
+            for row in range(rows):
+                for column in range(columns):
+                    _cell(ax, x + column, middle + rows / 2 - row - 1, f"{matrix[row, column]:g}", colour)
+        for x, sign in ((4.7, "·"), (12.6, "=")):
+            ax.text(x, middle, sign, ha="center", va="center", size=15, color=style.INK)
 
 
 def _draw(ax: Axes, visit: Visit, weights: NDArray[Any], values: NDArray[Any], product: NDArray[Any]) -> None:

@@ -19,14 +19,19 @@ from regard.tour.texts import read_texts
 TEXTS = read_texts("stations/growth")
 
 SIZES = (50, 100, 200, 400, 800, 1600)
-REPEATS = 5
+# Enough that the slopes differ little from one set of draws to another.
+REPEATS = 20
 
 
 def compute(visit: Visit) -> Findings:
-    w_values, errors = _learned(visit.seed)
+    every_w, every_error = _learned(visit.seed)
+    # For each size the geometric mean of the learned w, and the root of the mean squared error.
+    w_values, errors = np.exp(np.log(every_w).mean(axis=1)), np.sqrt((every_error**2).mean(axis=1))
     grows, falls = slope(SIZES, w_values), slope(SIZES, errors)
     figure = style.picture(8.4, 3.8)
     left, right = figure.subplots(1, 2)
+    for ax, every in ((left, every_w), (right, every_error)):
+        ax.loglog(SIZES, every, color=style.MUTED, linewidth=0.7, alpha=0.45)
     _draw(left, visit, w_values, grows, style.BLUE, "o-", visit.label(TEXTS["w"]), 1 / 5)
     _draw(right, visit, errors, falls, style.VERMILION, "s-", visit.label(TEXTS["error"]), -2 / 5)
     return findings(
@@ -39,11 +44,12 @@ def compute(visit: Visit) -> Findings:
         w_slope=grows,
         error=errors[[0, -1]],
         error_slope=falls,
+        spread=[float(np.std([slope(SIZES, one) for one in every.T], ddof=1)) for every in (every_w, every_error)],
     )
 
 
 def _learned(seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """For each size the geometric mean of the learned w, and the root of the mean squared error."""
+    """The learned w and the error, (sizes, draws) each."""
     w_values, errors = np.empty((2, len(SIZES), REPEATS))
     for row, n in enumerate(SIZES):
         for draw in range(REPEATS):
@@ -51,7 +57,7 @@ def _learned(seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
             model = NadarayaWatsonRegressor(metric="scalar").fit(data.x_train[:, None], data.y_train)
             w_values[row, draw] = model.w_
             errors[row, draw] = root_mean_square(model.predict(data.x_test[:, None]) - data.y_truth)
-    return np.exp(np.log(w_values).mean(axis=1)), np.sqrt((errors**2).mean(axis=1))
+    return w_values, errors
 
 
 def _draw(
@@ -62,7 +68,7 @@ def _draw(
     ax.loglog(SIZES, heights, line, color=colour, linewidth=2.4, markersize=7, label=label)
     middle = np.exp(np.log(heights).mean()) * (np.array(SIZES) / np.exp(np.log(SIZES).mean())) ** theory
     ax.loglog(SIZES, middle, ":", color=style.INK, linewidth=1.8, label=visit.label(TEXTS["slope"], slope=theory))
-    low, high = 0.7 * float(heights.min()), 1.4 * float(heights.max())
+    low, high = ax.get_ylim()
     ticks = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 3, 5, 7, 10, 15, 20, 30, 50)
     plain_ticks(ax, visit, SIZES, [tick for tick in ticks if low < tick < high])
     ax.set_title(name)

@@ -34,7 +34,9 @@ def compute(visit: Visit) -> Findings:
     X, y = rippled(visit.seed)
     models = [NadarayaWatsonRegressor(metric=metric).fit(X, y) for metric in METRICS]
     errors = [float(np.sqrt(model.search_.value)) for model in models]
-    sizes = [int(np.size(model.w_)) for model in models]
+    # A turned W gives the same distances, so of d × d entries the d (d + 1) / 2 of the symmetric W Wᵀ are free.
+    d = X.shape[1]
+    sizes = [d * (d + 1) // 2 if np.ndim(model.w_) == 2 else int(np.size(model.w_)) for model in models]
     figure = style.picture(8.4, 4.0, squares=True)
     for ax, model, metric, size, error in zip(figure.subplots(1, 3), models, METRICS, sizes, errors, strict=True):
         _draw(ax, visit, X, y, np.asarray(model.w_))
