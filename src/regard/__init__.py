@@ -1,6 +1,6 @@
 """regard: attention pooling as a practical tool.
 
-Every answer is a weighted average of values, and every weight comes from a score between a query and a key:
+Values are pooled with weights that come from a score between a query and a key:
 
     f(q) = Σᵢ softmaxᵢ(score(q, kᵢ)) vᵢ
 

@@ -63,12 +63,13 @@ def test_public_names():
         assert getattr(regard.nn, name).__doc__
 
 
-def test_the_page_on_masks_runs_as_written():
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "masks.md").read_text(encoding="utf-8"), re.S)
-    assert len(blocks) == 4
+@pytest.mark.parametrize(("page", "count"), [("masks.md", 3), ("hard_attention.md", 1)])
+def test_the_pages_on_modules_run_as_written(page, count):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.S)
+    assert len(blocks) == count
     names: dict[str, object] = {}
     for block in blocks:
-        exec(compile(block, "masks.md", "exec"), names)
+        exec(compile(block, page, "exec"), names)
 
 
 @pytest.mark.parametrize(

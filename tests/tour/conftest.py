@@ -12,16 +12,20 @@ from regard.data.text import LANGUAGES
 from regard.plot.printing import saved
 from regard.seq2seq import date_model
 from regard.tour import guide, run
+from regard.tour.stations import date_translation
 from support.browser import launched
 from support.figure_texts import overlapping_texts
 
 
 @pytest.fixture(scope="session", autouse=True)
 def small_date_model():
-    """The last station learns from few dates, and once for all tests."""
+    """The last station learns from few dates and few strings, and once for all tests."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"PAIRS": 1500, "VALID": 100, "EPOCHS": 2}.items():
             patch.setattr(date_model, name, value)
+        for name, value in {"STRINGS": 600, "TEST_STRINGS": 150, "REVERSAL_EPOCHS": 2}.items():
+            patch.setattr(date_translation, name, value)
+        patch.setattr(date_translation, "reversals", cache(date_translation.reversals))
         patch.setattr(date_model, "learn_dates", cache(date_model.learn_dates))
         yield
 

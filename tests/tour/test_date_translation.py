@@ -27,24 +27,46 @@ def test_its_numbers(answer):
     model, pairs = date_model.learn_dates(0).translator, date_model.date_pairs(0)[2]
     said = [one.text for one in model.translate(pairs.source)]
     exact = np.mean(np.array(said) == np.array(pairs.target))
-    assert answer.startswith(f"Of {len(pairs):,} dates that it has never seen, it writes {100 * exact:.1f}% without")
-    right, digits, dashes = [], [], []
+    assert answer.startswith(
+        f"Yes. Of {len(pairs):,} dates that were not trained on, it writes {100 * exact:.1f}% without"
+    )
+    right, beside, month, digits, dashes = [], [], [], [], []
     for one, places in zip(model.align(pairs.source, pairs.target), pairs.alignment, strict=True):
-        for row, place in zip(one.weights[:-1].astype(float), places, strict=True):
+        for step, (row, place) in enumerate(zip(one.weights[:-1].astype(float), places, strict=True)):
             (dashes if place < 0 else digits).append(-sum(w * np.log(w) for w in row if w > 0))
             if place >= 0:
                 right.append(row.argmax() == place)
+            if place >= 0 and not right[-1]:
+                beside.append(abs(row.argmax() - place) == 1)
+                month.append("YYYY-MM-DD"[step] == "M")
     assert len(dashes) == 2 * len(pairs)
     assert f"For {100 * np.mean(right):.0f}% of the digits" in answer
-    looked = [f"{np.exp(np.mean(nats)):.1f}" for nats in (digits, dashes)]
-    assert f"A digit looks at {looked[0]} characters, a dash, which comes from nowhere, at {looked[1]} (" in answer
+    assert f"{100 * np.mean(beside):.0f}% have it on the character next to the origin, and " in answer
+    assert f"{100 * np.mean(month):.0f}% belong to the month" in answer
+    wide = [f"{np.exp(np.mean(nats)):.1f}" for nats in (digits, dashes)]
+    assert f"A digit attends to {wide[0]} characters, a dash, which comes from nowhere, to {wide[1]} (" in answer
+
+
+def test_lengths_with_and_without_attention(answer):
+    strings, right = date_translation.reversals(0)
+    assert 100 < strings < 200
+    for soft, none, words in (
+        (right["soft"][-1], right["none"][-1], "with attention and"),
+        (right["soft"][0], right["none"][0], ""),
+    ):
+        assert f"{soft:.0f}%" in answer
+        assert f"{none:.0f}%" in answer
+        assert words in answer
+    figure = date_translation.STATION.compute(Visit(notes(), 0, "en")).drawings[2].figure
+    for line, attention in zip(figure.axes[0].lines, ("soft", "none"), strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), right[attention])
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_its_alignments_are_those_of_the_model(lang):
     told = date_translation.STATION.compute(Visit(notes(), 0, lang))
-    assert [drawing.name for drawing in told.drawings] == ["seq2seq"]
-    panels = told.drawings[0].figure.axes[:4]
+    assert [drawing.name for drawing in told.drawings] == ["architecture", "seq2seq", "lengths"]
+    panels = told.drawings[1].figure.axes[:4]
     dates = ["".join(label.get_text() for label in ax.get_xticklabels()).replace("␣", " ") for ax in panels]
     assert len(dates) == len(set(dates)) == 4
     assert bool(CJK.search("".join(dates))) == (lang == "zh")

@@ -129,6 +129,8 @@ def _small(answer):
 
 
 def test_batch_multiplication(answers):
+    assert np.matmul(np.ones((2, 1, 4)), np.ones((2, 4, 6))).shape == (2, 1, 6)
+    assert "shapes (2, 1, 4) and (2, 4, 6) give (2, 1, 6), with every entry 4 for ones" in answers["batch"]
     assert "4.5 and 14.5" in answers["batch"]
     assert _small(answers["batch"]) < 1e-13
 
@@ -157,3 +159,33 @@ def test_more_data(answers):
     assert abs(errors[0, -1] - bias) < 0.02
     assert errors[1, -1] < 0.3 * errors[1, 0]
     assert -0.5 < float(slopes[2].replace("−", "-")) < -0.33
+
+
+def test_the_root_of_d(answers):
+    rng, found = np.random.default_rng(0), {}
+    for d in (2, 8, 32, 128, 512):
+        query, key = rng.standard_normal((400, d)), rng.standard_normal((400, d))
+        for name, scores in (("plain", query @ key.T), ("scaled", query @ key.T / np.sqrt(d))):
+            weights = np.exp(scores[:, :10] - scores[:, :10].max(axis=1, keepdims=True))
+            weights /= weights.sum(axis=1, keepdims=True)
+            derivative = [np.linalg.norm(np.diag(a) - np.outer(a, a)) for a in weights]
+            found[d, name] = scores.var(), np.median(weights.max(axis=1)), np.median(derivative)
+        assert abs(found[d, "plain"][0] / d - 1) < 0.1
+    said = answers["root_d"]
+    assert f"it is {found[2, 'plain'][0]:.2f} at d = 2 and {found[512, 'plain'][0]:.0f} at d = 512" in said
+    assert f"it is {found[2, 'scaled'][0]:.2f} and {found[512, 'scaled'][0]:.2f}. At d = 512" in said
+    (_, plain, vanished), (_, scaled, remains) = found[512, "plain"], found[512, "scaled"]
+    assert f"the largest of 10 weights is {plain:.4f} without the division and {scaled:.2f} with it" in said
+    np.testing.assert_allclose(_small(said), vanished, rtol=0.05)
+    assert f"against {remains:.2f}." in said
+    assert vanished < 1e-3 * remains
+    assert "an additive score gives 10 scores" in said
+
+
+def test_stages_hold_the_numbers_of_the_cues(data):
+    ax = STATIONS[0].compute(Visit(data, 0, "en")).drawings[1].figure.axes[0]
+    words = [text.get_text() for text in ax.texts]
+    weights = np.exp([0, 0.5, 2, 3]) / np.exp([0, 0.5, 2, 3]).sum()
+    for score, weight in zip(("0", "0.5", "2", "3"), weights, strict=True):
+        assert words.index(f"{weight:.2f}") == words.index(score) + 1 or score in words
+    assert f"{weights @ [0, 40, 150, 300]:.0f}" in words

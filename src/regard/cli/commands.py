@@ -35,7 +35,7 @@ EXIT_CODES = (
 
 app = typer.Typer(
     name="regard",
-    help="Attention pooling as a practical tool: every answer is a weighted average of values.",
+    help="Attention pooling as a practical tool: values pooled with weights from a score of query and key.",
     epilog=EXIT_CODES,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -52,7 +52,7 @@ def run(
     -------
     TourResult(page, figures, columns, rows)
 
-    *Cost*: about a minute and a half on two cores, most of it for the date model of the last station, and once per
+    *Cost*: about a minute and a half on two cores, most of it for the models of the last station, and once per
     machine the seconds of compiling the programs that learn.
     """
     out = Path(out)

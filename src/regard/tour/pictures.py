@@ -31,7 +31,7 @@ def hero() -> Figure:
     predicted = pool(fine, data.x_train, data.y_train, score).output
     names = ("truth", f"attention pooling, h = {BANDWIDTH:g}", "training data")
     plot_kernel_reg(fine, notes_truth(fine), predicted, data.x_train, data.y_train, left, labels=names)
-    left.set_title("every answer is a weighted average of values …")
+    left.set_title("each prediction is a weighted average of values …")
     style.dress(right, grid=False)
     image = right.imshow(
         attention_weights(data.x_test, data.x_train, score), cmap=style.WEIGHTS, vmin=0.0, interpolation="none"

@@ -73,7 +73,8 @@ def _stages(visit: Visit) -> Figure:
     ax = figure.subplots()
     ax.set(xlim=(-0.1, 11.1), ylim=(-1.55, 4.45))
     ax.axis("off")
-    middle, line = 1.5, {"color": style.MUTED, "linewidth": 1.0, "zorder": 1}
+    middle = 1.5
+    line: dict[str, Any] = {"color": style.MUTED, "linewidth": 1.0, "zorder": 1}
     draw_box(ax, 0.0, middle, 1.2, 0.8, _pair(WISH[0]), style.VERMILION)
     for row in range(len(THINGS)):
         y = 3.0 - row

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from regard.data import Pairs, reversal
 from regard.plot import AlignmentDisplay, style
 from regard.plot.display import plain
 from regard.tour.station import Findings, Station, Visit, findings, needs_torch
@@ -18,7 +19,6 @@ from regard.tour.texts import read_texts
 TEXTS = read_texts("stations/date_translation")
 
 if TYPE_CHECKING:
-    from regard.data import Pairs
     from regard.seq2seq.translator import Translation, Translator
 
 # Dates to draw; the last one in Chinese figures, the one before it in English ones.
@@ -37,7 +37,7 @@ LONGEST = 16
 LENGTHS = ((1, 4), (5, 8), (9, 12), (13, 16))
 
 
-class Attended(NamedTuple):
+class AlignmentStatistics(NamedTuple):
     """Where the digits of held-out dates have their largest weights, as shares, and how widely the weights spread."""
 
     at_origin: float  # of the digits: on the character that the digit comes from
@@ -83,7 +83,7 @@ def compute(visit: Visit) -> Findings:
     )
 
 
-def attention_statistics(translator: Translator, pairs: Pairs) -> Attended:
+def attention_statistics(translator: Translator, pairs: Pairs) -> AlignmentStatistics:
     """Places of the largest weights beside the gold alignment, and exponentials of mean entropies."""
     from regard.seq2seq import token_alignment
     from regard.seq2seq.alignment import entropy, links
@@ -104,7 +104,7 @@ def attention_statistics(translator: Translator, pairs: Pairs) -> Attended:
             if token != END:
                 entropies[token == DASH].append(float(nats))
     digits, dashes = (float(np.exp(np.mean(entropies[dash]))) for dash in (False, True))
-    return Attended(_share(at_origin), _share(beside), _share(month), digits, dashes)
+    return AlignmentStatistics(_share(at_origin), _share(beside), _share(month), digits, dashes)
 
 
 def _share(found: list[bool]) -> float:
@@ -113,7 +113,6 @@ def _share(found: list[bool]) -> float:
 
 def reversals(seed: int) -> tuple[int, dict[str, list[float]]]:
     """Test strings, and the percentage reversed without a mistake in each of ``LENGTHS``, "soft" and "none"."""
-    from regard.data import reversal
     from regard.nn.loo_training import torch_threads
     from regard.seq2seq import Architecture, Lesson, Training, learn
 

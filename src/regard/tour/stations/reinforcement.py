@@ -32,8 +32,8 @@ ESTIMATES = 1000
 WAYS = ("argmax", "without", "with", "exact", "soft")
 
 
-class Gradients(NamedTuple):
-    """Gradients of the expected cost with respect to W at its start, W = 0."""
+class GradientEstimates(NamedTuple):
+    """GradientEstimates of the expected cost with respect to W at its start, W = 0."""
 
     exact: NDArray[Any]  # (SYMBOLS²,)
     estimates: dict[str, NDArray[Any]]  # (ESTIMATES, SYMBOLS²), "without" a baseline and "with" one
@@ -90,7 +90,7 @@ def train(way: str, seed: int) -> list[float]:
             optimiser.zero_grad()
             # The cost of the largest score has no gradient at all.
             if objective.requires_grad:
-                objective.mean().backward()
+                objective.mean().backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
             costs.append(expected_cost(score, way))
     return costs
@@ -114,7 +114,7 @@ def expected_cost(score: BilinearScore, way: str) -> float:
     return float(1.0 - weights.diagonal().mean())
 
 
-def measure(seed: int) -> Gradients:
+def measure(seed: int) -> GradientEstimates:
     """Every estimate has its own copy of W; a batch holds every symbol equally often as a query."""
     import torch
 
@@ -133,7 +133,7 @@ def measure(seed: int) -> Gradients:
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return Gradients(
+        return GradientEstimates(
             gradients("marginal")[0],
             {
                 "without": gradients("reinforce", samples=DRAWS),
@@ -155,7 +155,7 @@ def _training(visit: Visit, costs: dict[str, list[float]]) -> Figure:
     return figure
 
 
-def _histograms(visit: Visit, gradients: Gradients) -> Figure:
+def _histograms(visit: Visit, gradients: GradientEstimates) -> Figure:
     """How far each estimate is from the exact gradient, in lengths of the exact gradient."""
     figure = style.picture(6.4, 3.6)
     ax = style.dress(figure.subplots())
@@ -163,7 +163,7 @@ def _histograms(visit: Visit, gradients: Gradients) -> Figure:
         way: np.linalg.norm(estimates - gradients.exact, axis=1) / np.linalg.norm(gradients.exact)
         for way, estimates in gradients.estimates.items()
     }
-    bins = np.linspace(0.0, 1.05 * max(float(each.max()) for each in distances.values()), 50)
+    bins = np.linspace(0.0, 1.05 * max(float(each.max()) for each in distances.values()), 50).tolist()
     for (way, each), colour, hatch in zip(distances.items(), (style.VERMILION, style.BLUE), ("//", None), strict=True):
         name = visit.label(TEXTS[way])
         ax.hist(each, bins, histtype="stepfilled", color=colour, alpha=0.6, hatch=hatch, edgecolor=colour, label=name)

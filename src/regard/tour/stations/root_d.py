@@ -87,9 +87,9 @@ def _curves(visit: Visit, measured: Measured) -> Figure:
     ):
         style.dress(ax)
         for height, line, colour, label in zip(
-            heights, ("o--", "s-"), (style.VERMILION, style.BLUE), ("plain", "scaled"), strict=True
+            heights, ("o--", "s-"), (style.VERMILION, style.BLUE), ("q·k", "q·k/√d"), strict=True
         ):
-            ax.loglog(LENGTHS, height, line, color=colour, linewidth=2.4, markersize=7, label=visit.label(TEXTS[label]))
+            ax.loglog(LENGTHS, height, line, color=colour, linewidth=2.4, markersize=7, label=label)
         ax.minorticks_off()
         ax.set(
             title=visit.label(TEXTS[name]),
