@@ -234,7 +234,7 @@ def test_the_learned_w_grows_with_n_and_the_error_falls(answers, monkeypatch):
     told, spread = _told("growth", notes()), []
     for ax, said in zip(told.drawings[0].figure.axes, told.number.en.splitlines(), strict=True):
         *single, (low, high), _ = (line.get_ydata() for line in ax.lines)
-        assert f"{np.log2(high / low):.2f} | ".replace("-", "−") in said
+        assert said.startswith(f"{np.log2(high / low):.2f} | ".replace("-", "−"))
         assert len(single) == 2
         spread.append(np.std([np.log2(last / first) for first, last in single], ddof=1))
     assert f"standard deviations of {spread[0]:.2f} and {spread[1]:.2f}." in told.answer.en

@@ -109,11 +109,3 @@ def test_order_of_the_ways(answer):
     assert last["argmax"] == reinforcement.train("argmax", 0)[0] == 1 - 1 / N
     assert last["exact"] < last["with"] < last["without"] < last["argmax"]
     assert f"to {last['without']:.3f} without a baseline, {last['with']:.3f} with it, and {last['exact']:.3f}" in answer
-
-
-def test_its_code_prints_the_cost_of_the_stop(answer, capsys):
-    with torch.random.fork_rng(devices=[]):
-        exec(reinforcement.STATION.code, {})
-    steps = [line for line in capsys.readouterr().out.splitlines() if line.startswith(f"{reinforcement.STEPS} steps")]
-    said = float(steps[0].rsplit(" ", 1)[1])
-    assert abs(said - reinforcement.train("with", 0)[-1]) < 6e-4
