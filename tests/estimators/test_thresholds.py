@@ -89,7 +89,7 @@ REFUSED = {
     ("KernelClassifier", "kernel"): [*KERNELS],
     ("KernelRegressor", "engine"): ["sorted", "spectral"],
     ("KernelClassifier", "engine"): ["sorted", "spectral"],
-    ("NearestKeyRegressor", "engine"): ["sorted", "spectral"],
+    ("NearestKeyRegressor", "engine"): ["graded", "sorted", "spectral"],
     ("NadarayaWatsonClassifier", "bandwidth"): ["gcv", "aicc", "plugin"],
     ("NadarayaWatsonRegressor", "empty"): ["prior"],
     ("LocalLinearRegressor", "empty"): ["prior"],

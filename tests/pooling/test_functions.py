@@ -289,7 +289,7 @@ BAD = [
     (
         {"engine": "fast"},
         ValueError,
-        "engine must be one of auto, reference, tiled, pruned, sorted",
+        "engine must be one of auto, reference, tiled, pruned, graded, sorted, spectral, fused, dask",
     ),
     ({"tol": -1e-9}, ValueError, "tol must be a number in [0, 1), got -1e-09"),
     ({"tol": 1.0}, ValueError, "tol must be a number in [0, 1)"),
