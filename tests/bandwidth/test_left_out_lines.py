@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from regard.bandwidth import Objective, left_out_lines
-from regard.bandwidth.left_out_lines import LeftOutLines, kd_order, solve_positive
+from regard.bandwidth import Objective, host_lines, left_out_lines
+from regard.bandwidth.fitted_lines import solve_positive
+from regard.bandwidth.host_lines import leaf_order
+from regard.bandwidth.left_out_lines import LeftOutLines
 
 RNG = np.random.default_rng(23)
 N, D = 150, 3
@@ -92,26 +94,41 @@ def test_single_precision_is_close():
     np.testing.assert_allclose(rough.by_metric, exact.by_metric, atol=1e-3)
 
 
+@pytest.mark.parametrize("kept", [0, 40, 1 << 20])
 @pytest.mark.parametrize("tile", [7, 16])
-def test_tiles_change_nothing(tile, monkeypatch):
-    """With several tiles rows are sorted, far tiles are skipped, and weights are computed twice."""
+def test_tiles_change_nothing(tile, kept, monkeypatch):
+    """In an order of space far tiles are skipped, and weights that are not kept are computed twice."""
     _, lines = lines_of("repetitions")
-    some = np.array([3, 140, 77])
+    some = np.array([3, 77, 140])
     sharp = 4.0 * W
     whole, part = lines(sharp, 0.05, metric="full"), lines(sharp, 0.05, some)
     np.testing.assert_allclose(part.answer, whole.answer[some], rtol=0, atol=1e-12)
-    monkeypatch.setattr(left_out_lines, "TILE_KEYS", tile)
-    monkeypatch.setattr(left_out_lines, "BLOCK_ROWS", 5)
-    _, again = lines_of("repetitions")
-    tiled = again(sharp, 0.05, metric="full")
-    np.testing.assert_allclose(tiled.answer, whole.answer, rtol=0, atol=1e-11)
-    np.testing.assert_allclose(tiled.by_metric, whole.by_metric, rtol=0, atol=1e-10)
-    np.testing.assert_allclose(again(sharp, 0.05, some).answer, part.answer, rtol=0, atol=1e-11)
+    for name, value in (("TILE_KEYS", tile), ("BLOCK_ROWS", 5), ("CELLS_KEPT", kept * 13)):
+        monkeypatch.setattr(host_lines, name, value)
+    monkeypatch.setattr(left_out_lines, "MAX_ROWS_AT_ONCE", 13)
+    monkeypatch.setattr(left_out_lines, "MIN_KEYS_TO_SKIP", 1)
+    in_order, place = lines.ordered(sharp)
+    skipped = []
+    monkeypatch.setattr(
+        host_lines._Block, "_add", lambda block, tile, add=host_lines._Block._add: skipped.append(1) or add(block, tile)
+    )
+    tiled = in_order(sharp, 0.05, metric="full")
+    assert len(skipped) < (-(-N // 13) * 3) * -(-N // tile)
+    np.testing.assert_allclose(tiled.answer[place], whole.answer, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(tiled.by_metric[place], whole.by_metric, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(lines(sharp, 0.05, metric="full").by_metric, whole.by_metric, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(
+        in_order(sharp, 0.05, np.sort(place[some])).answer[np.argsort(np.argsort(place[some]))],
+        part.answer,
+        rtol=0,
+        atol=1e-11,
+    )
 
 
-def test_leaves_of_a_kd_tree_are_runs():
+def test_leaves_of_a_kd_tree_are_runs(monkeypatch):
+    monkeypatch.setattr(host_lines, "TILE_KEYS", 50)
     points = RNG.uniform(size=(1000, 2))
-    order = kd_order(points, 50)
+    order = leaf_order(points)
     assert np.array_equal(np.sort(order), np.arange(1000))
     spans = [np.ptp(points[order[start : start + 50]], axis=0).max() for start in range(0, 1000, 50)]
     assert max(spans) < 0.5
@@ -136,7 +153,7 @@ def gpu_on_cpu(monkeypatch):
 def test_a_gpu_takes_the_same_products(gpu_on_cpu, monkeypatch, case, factor, block_cells):
     from regard.bandwidth import device_lines
 
-    monkeypatch.setattr(device_lines, "BLOCK_CELLS", block_cells)
+    monkeypatch.setattr(device_lines, "CELLS_AT_ONCE", block_cells)
     (_, here), (_, there) = lines_of(case), lines_of(case, engine="fused")
     assert there.gpu
     assert not here.gpu

@@ -1,7 +1,7 @@
-"""Weights, moments and derivative sums of left-out lines on a GPU: the same products of matrices, in float64.
+"""Weights of rows over all keys on a GPU, the moments under them and the sums of derivatives, in float64.
 
-Blocks of rows are large there, so that the weights of a block over all keys are kept between its products, and the host
-waits for the device once for the moments and once for the sums of each block.
+Many rows are taken at once, so that their weights over all keys are kept between the products, and the host waits for
+the device once: for the answers and derivatives of these rows.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from regard.bandwidth.host_lines import LEAST_MASS_DOUBLE, LEAST_SCORE
 from regard.core.arrays import Array
 from regard.engines.gpu import placement
 
-# Weights of a block of rows: a gigabyte.
-BLOCK_CELLS = 1 << 27
+# Weights of the rows taken at once: a gigabyte.
+CELLS_AT_ONCE = 1 << 27
 
 Tensor = torch.Tensor
 
@@ -26,9 +27,9 @@ class DeviceKeys(NamedTuple):
 
     z: Tensor  # (n, r)
     left: Tensor  # (n, r + 2)
-    right: Tensor  # (n, r + 2)
-    basis: Tensor  # (n, B)
-    squares: Tensor | None  # (n, S)
+    right: Tensor  # (r + 2, n)
+    basis: Tensor  # (B, n)
+    squares: Tensor | None  # (S, n)
     log_weight: Tensor | None  # (n,)
     staying: Tensor | None  # (n,)
     groups: Tensor | None  # (n,)
@@ -42,26 +43,27 @@ def on_device(array: Array | None) -> Any:
     return torch.as_tensor(np.ascontiguousarray(array), dtype=dtype, device=placement.device())
 
 
-def block_rows(keys: int) -> int:
-    """Rows of a block over so many keys."""
-    return max(1, BLOCK_CELLS // keys)
+def rows_at_once(keys: int) -> int:
+    """Rows taken at once over so many keys."""
+    return max(1, CELLS_AT_ONCE // keys)
 
 
-class DeviceBlock:
-    """Weights of a block of rows over all keys."""
+class DeviceWeights:
+    """Weights of some rows over all keys; ``moments`` (q, B) are Σ weight·φ."""
 
-    def __init__(self, keys: DeviceKeys, at: Array, beyond: Array, least_score: float, least_mass: float) -> None:
+    def __init__(self, keys: DeviceKeys, at: Array, beyond: Array) -> None:
         self.keys = keys
         self.at = on_device(at)
-        weight = (keys.left[self.at] @ keys.right.T).clamp_(min=least_score).exp_()
+        self.z = keys.z[self.at]
+        weight = (keys.left[self.at] @ keys.right).clamp_(min=LEAST_SCORE).exp_()
         self._leave_out(weight, self.at, lambda mass: mass)
-        moments = weight @ keys.basis
-        poor = torch.as_tensor(beyond, device=weight.device) | ~(moments[:, 0] >= least_mass)
+        moments = weight @ keys.basis.T
+        poor = torch.as_tensor(beyond, device=weight.device) | ~(moments[:, 0] >= LEAST_MASS_DOUBLE)
         if bool(poor.any()):
             weight[poor] = self._exactly(self.at[poor])
-            moments[poor] = weight[poor] @ keys.basis
+            moments[poor] = weight[poor] @ keys.basis.T
         self.weight = weight
-        self.moments = moments.cpu().numpy()
+        self.moments = moments
 
     def _exactly(self, at: Tensor) -> Tensor:
         """Weights relative to the largest of each row, from differences."""
@@ -82,8 +84,7 @@ class DeviceBlock:
         stays = torch.zeros_like(keys.z[at, 0]) if keys.staying is None else keys.staying[at]
         weight[torch.arange(len(at), device=weight.device), at] = form(stays)
 
-    def products(self, coefficients: Array) -> Array:
+    def products(self, coefficients: Tensor) -> Tensor:
         """Σ weight·h·[1, z, z²] for h = coefficients (q, B)·φ."""
         assert self.keys.squares is not None
-        h = (on_device(coefficients) @ self.keys.basis.T).mul_(self.weight)
-        return np.asarray((h @ self.keys.squares).cpu().numpy())
+        return (coefficients @ self.keys.basis).mul_(self.weight) @ self.keys.squares.T

@@ -1,4 +1,9 @@
-"""Least squares by Gauss–Newton steps with Levenberg's and Marquardt's damping, within bounds."""
+"""Least squares by Gauss–Newton steps with Levenberg's and Marquardt's damping, within bounds.
+
+Where residuals stay large, Gauss–Newton's curvature lacks their second derivatives, and steps gain the same small share
+again and again. As in NL2SOL (Dennis, Gay and Welsch, 1981) a matrix is learned for this part from the changes of the
+gradient, and each step goes by the model, with or without it, that predicted the last gain better.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +32,8 @@ MAX_SMALL_STEPS = 2
 # Shares of the predicted gain from which a step is good, and up to which it is poor.
 GOOD_SHARE = 0.75
 POOR_SHARE = 0.25
+# Cosine between a step and the change of the gradient from which curvature is learned from them.
+LEAST_COSINE = 1e-8
 
 
 class Curved(NamedTuple):
@@ -51,25 +58,31 @@ def minimise(
     """
     x = np.clip(x, low, high)
     here, damping, left, small = at(x), FIRST_DAMPING, evaluations - 1, 0
+    missing, trusted = np.zeros_like(here.curvature), False
     while left > 0:
         # A parameter at a bound that it would cross stays there.
         free = ~((x <= low) & (here.gradient > 0.0)) & ~((x >= high) & (here.gradient < 0.0))
         if not free.any():
             break
-        gradient, curvature = here.gradient[free], here.curvature[np.ix_(free, free)]
-        diagonal = np.diagonal(curvature)
+        gradient, plain = here.gradient[free], here.curvature[np.ix_(free, free)]
+        whole = plain + missing[np.ix_(free, free)]
+        diagonal = np.diagonal(plain)
         unit = diagonal + LEVEL_DAMPING * diagonal.max() + np.finfo(np.float64).tiny
-        step = -np.linalg.solve(curvature + np.diag(damping * unit), gradient)
+        model = whole if trusted and _is_positive(whole + np.diag(damping * unit)) else plain
+        step = -np.linalg.solve(model + np.diag(damping * unit), gradient)
         step *= min(1.0, MAX_STEP / max(float(np.abs(step).max()), MAX_STEP))
         there = x.copy()
         there[free] += step
         there = np.clip(there, low, high)
         step = (there - x)[free]
-        predicted = -float(gradient @ step + 0.5 * step @ curvature @ step)
+        by_plain, by_whole = (-float(gradient @ step + 0.5 * step @ matrix @ step) for matrix in (plain, whole))
+        predicted = by_whole if model is whole else by_plain
         if not predicted > gain or damping > MAX_DAMPING:
             break
         found, left = at(there), left - 1
         gained = here.value - found.value
+        trusted = abs(by_whole - gained) < abs(by_plain - gained)
+        missing = _learned(missing, there - x, found.gradient - here.gradient, found.curvature)
         if not gained > 0.0:
             damping *= AFTER_FAILED_STEP
             continue
@@ -82,3 +95,30 @@ def minimise(
         if small == MAX_SMALL_STEPS:
             break
     return x, here.value
+
+
+def _is_positive(matrix: Array) -> bool:
+    """Whether a symmetric matrix is positive definite."""
+    try:
+        np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
+def _learned(missing: Array, step: Array, change: Array, curvature: Array) -> Array:
+    """The part of the curvature that Gauss–Newton's lacks, such that the whole maps the step to the gradient's change.
+
+    Of all symmetric matrices that do so it is the one nearest to the last, which is first reduced to the size that the
+    step has shown.
+    """
+    along = float(change @ step)
+    if not along > LEAST_COSINE * float(np.linalg.norm(change) * np.linalg.norm(step)):
+        return missing
+    lacking = change - curvature @ step
+    size = abs(float(step @ missing @ step))
+    if size > 0.0:
+        missing = min(1.0, abs(float(step @ lacking)) / size) * missing
+    rest = lacking - missing @ step
+    both = np.outer(rest, change)
+    return np.asarray(missing + (both + both.T) / along - float(rest @ step) / along**2 * np.outer(change, change))

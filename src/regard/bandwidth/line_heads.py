@@ -63,11 +63,15 @@ GAIN_FEW_ROWS = 1e-6
 GAIN_START = 1e-5
 GAIN_FOLD = 1e-3
 GAIN_MANY_ROWS = 1e-4
+# w·scale below which descents take steps in w² rather than in log w.
+LEVEL_W = 0.3
 # w·scale below which a feature is ignored, and the one with which it is tried again.
 IGNORED_W = 0.2
 RETURN_W = 2.0
-# Rows up to which every scaling has its own starts; with more they share the best end of the first one.
+# Rows up to which every scaling has its own starts, with all rows evaluated; with more they share the best end of the
+# first one, and so many rows are evaluated.
 ROWS_OF_OWN_STARTS = 500
+START_ROWS = 400
 # Rows up to which all are evaluated, and cross-fitted.
 MAX_ROWS_CROSS_FITTED = 2000
 # Folds with few rows, and with many; rows up to which they are few.
@@ -129,6 +133,18 @@ class HeadCriterion:
         """The criterion of some of the rows, as if there were no others."""
         return replace(self, lines=self.lines.among(rows), counts=self.counts[rows])
 
+    def ordered(self, x: Array) -> HeadCriterion:
+        """The criterion with its rows in an order of space near x, in which far tiles of keys are skipped."""
+        lines, place = self.lines.ordered(self.w_and_ridge(x)[0])
+        counts = np.empty_like(self.counts)
+        counts[place] = self.counts
+        return replace(self, lines=lines, counts=counts)
+
+    @property
+    def logs_of_w(self) -> slice:
+        """The parameters that are logarithms of w·scale."""
+        return slice(0, 0 if self.kind.metric == "global" else self.space.count)
+
     @property
     def learns_ridge(self) -> bool:
         return self.kind.ridge is None
@@ -164,7 +180,12 @@ class HeadCriterion:
 
     def answer(self, x: Array, rows: Array | None = None) -> Array:
         """Left-out answers (Q, P) in the units of the loss."""
-        return self.lines(*self.w_and_ridge(x), rows).answer
+        w, ridge = self.w_and_ridge(x)
+        lines, place = self.lines.ordered(w)
+        at = place if rows is None else place[rows]
+        order, answer = np.argsort(at), np.empty((len(at), self.lines.columns.shape[1]))
+        answer[order] = lines(w, ridge, at[order]).answer
+        return answer
 
     def __call__(self, x: Array, rows: Array | None, single: bool) -> tuple[float, Curved]:
         """The mean squared error of ``rows`` (all if None), and the criterion."""
@@ -261,39 +282,44 @@ class _Search:
         count = len(criterion.counts) if rows is None else len(rows)
         pairs, done = float(count) * len(criterion.counts), 0.0
         planned = pairs * min(evaluations, TYPICAL_EVALUATIONS)
+        logs = criterion.logs_of_w
 
-        def at(x: Array) -> Curved:
+        def at(u: Array) -> Curved:
             nonlocal done
+            x, slope = _from_levels(u, logs)
             value, curved = criterion(x, rows, single and self.size > ROWS_OF_OWN_STARTS)
             done = min(done + pairs, planned)
             self.log.add(self.objective.in_units_of_y(value), done)
-            return curved
+            return Curved(curved.value, slope * curved.gradient, slope[:, None] * curved.curvature * slope)
 
-        found = minimise(at, x, *criterion.bounds, evaluations=evaluations, gain=gain)
+        low, high = (_to_levels(bound, logs) for bound in criterion.bounds)
+        u, value = minimise(at, _to_levels(x, logs), low, high, evaluations=evaluations, gain=gain)
         self.log.before += planned
-        return found
+        return _from_levels(u, logs)[0], value
 
     def ends(self, kinds: tuple[HeadKind, ...]) -> Iterator[tuple[HeadKind, HeadCriterion, Array]]:
         """Each kind of head with its criterion over all rows and the best parameters."""
-        keys, rows = None if self.few else self.keys, None
-        if keys is not None:
-            rows = np.arange(0, len(keys), max(1, len(keys) // SUBSAMPLE_ROWS))
+        size = self.size if self.few else len(self.keys)
+        rows = None if self.few else _every(size, SUBSAMPLE_ROWS)
+        rough = _every(size, START_ROWS) if size > ROWS_OF_OWN_STARTS else None
         best: dict[HeadKind, Array] = {}
         for kind in kinds:
             criterion = self.criterion(kind)
-            some = criterion if keys is None else criterion.among(keys)
-            gain = GAIN_FEW_ROWS if self.few else GAIN_MANY_ROWS
-            x = self._start(some, best, rows)
+            some = criterion if self.few else criterion.among(self.keys)
+            gain = GAIN_START if self.few else GAIN_MANY_ROWS
+            x = self._start(some, best, rough)
             if not best:
-                x = self._with_features_back(some, x, rows)
-            else:
+                x = self._with_features_back(some, x, rough)
+            elif rough is not None:
+                x, _ = self.descend(some, x, rough, DESCENT_EVALUATIONS, GAIN_MANY_ROWS)
+            if best or rough is not None:
                 x, _ = self.descend(some, x, rows, DESCENT_EVALUATIONS, gain)
-            if keys is not None:
+            best[kind] = x
+            if self.few:
+                x, _ = self.descend(some, x, rows, FOLD_EVALUATIONS, GAIN_FEW_ROWS, single=False)
                 best[kind] = x
-                x = self._with_all_keys(criterion, x)
             else:
-                x, _ = self.descend(some, x, rows, FOLD_EVALUATIONS, gain, single=False)
-                best[kind] = x
+                x = self._with_all_keys(criterion, x)
             yield kind, criterion, x
 
     def _start(self, criterion: HeadCriterion, best: dict[HeadKind, Array], rows: Array | None) -> Array:
@@ -317,20 +343,22 @@ class _Search:
                 return near
         starts = [np.append(space.uniform(level), np.log(ridge)) for level, ridge in START_POINTS]
         most = START_EVALUATIONS if best else DESCENT_EVALUATIONS
-        ends = [self.descend(criterion, x, rows, most, GAIN_START) for x in starts]
+        gain = GAIN_START if rows is None else GAIN_MANY_ROWS
+        ends = [self.descend(criterion, x, rows, most, gain) for x in starts]
         if best:
             ends.append(self.descend(criterion, near, rows, START_EVALUATIONS, GAIN_FOLD))
         return min(ends, key=lambda end: end[1])[0]
 
     def _with_features_back(self, criterion: HeadCriterion, x: Array, rows: Array | None) -> Array:
         """Give each feature that a descent ignores a second chance: at w ≈ 0 the criterion has no slope."""
-        best, least = self.descend(criterion, x, rows, DESCENT_EVALUATIONS, GAIN_FEW_ROWS)
+        gain = GAIN_FEW_ROWS if rows is None else GAIN_MANY_ROWS
+        best, least = self.descend(criterion, x, rows, DESCENT_EVALUATIONS, gain)
         for feature in np.flatnonzero(np.exp(best[: criterion.space.count]) < IGNORED_W):
             trial = best.copy()
             trial[feature] = np.log(RETURN_W)
             end, value = self.descend(criterion, trial, rows, FOLD_EVALUATIONS, GAIN_FOLD)
             if value < least - GAIN_FOLD:
-                best, least = self.descend(criterion, end, rows, DESCENT_EVALUATIONS, GAIN_FEW_ROWS)
+                best, least = self.descend(criterion, end, rows, DESCENT_EVALUATIONS, gain)
         return best
 
     def _with_all_keys(self, criterion: HeadCriterion, x: Array) -> Array:
@@ -339,7 +367,7 @@ class _Search:
         if criterion.kind.metric != "global":
             used = max(1, int((np.exp(x[: criterion.space.count]) > 10.0 * MIN_SCALED_W).sum()))
             x[: criterion.space.count] += np.log(size / min(SUBSAMPLE_KEYS, size)) / (used + 4.0)
-        criterion = replace(criterion, lines=replace(criterion.lines, tol=SEARCH_TOL))
+        criterion = replace(criterion, lines=replace(criterion.lines, tol=SEARCH_TOL)).ordered(x)
         for most, pairs, evaluations in (
             (KEYS_ROWS, KEYS_PAIRS, KEYS_EVALUATIONS),
             (FINAL_ROWS, FINAL_PAIRS, FINAL_EVALUATIONS),
@@ -371,6 +399,24 @@ class _Search:
             answer[inside] = criterion.answer(end, inside)
             heads.append(self.head(kind, end))
         return tuple(heads), answer
+
+
+def _to_levels(x: Array, logs: slice) -> Array:
+    """Parameters of a descent: ½·log(w² + LEVEL_W²) in place of log w.
+
+    Answers depend on w². A descent in log w creeps where a feature is ignored, this one gets there in a step or two.
+    """
+    u = x.copy()
+    u[logs] = 0.5 * np.log(np.exp(2.0 * x[logs]) + LEVEL_W**2)
+    return u
+
+
+def _from_levels(u: Array, logs: slice) -> tuple[Array, Array]:
+    """log w again, and its derivative by the parameter of a descent."""
+    x, slope = u.copy(), np.ones(len(u))
+    square = np.maximum(np.exp(2.0 * u[logs]) - LEVEL_W**2, MIN_SCALED_W**2)
+    x[logs], slope[logs] = 0.5 * np.log(square), 1.0 + LEVEL_W**2 / square
+    return x, slope
 
 
 def learn_line_heads(objective: Objective, scaling: Scaling, seed: int, progress: Progress | None) -> Heads:
@@ -431,6 +477,11 @@ def _constant(objective: Objective, scaling: Scaling) -> Heads:
     head = LearnedHead(0.0, np.ones(width), np.zeros(width), RIDGE_BOUNDS[1])
     answer = objective.loss.from_units_of_y(objective(head.w, head.ridge).answer)
     return mix_heads(objective, [(head,)], [answer], scaling, [], False)
+
+
+def _every(size: int, count: int) -> Array:
+    """Some ``count`` rows of ``size``, evenly spread."""
+    return np.arange(0, size, max(1, size // count))
 
 
 def _evaluated_rows(size: int, most: int, pairs: float) -> int:
