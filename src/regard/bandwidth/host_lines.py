@@ -23,8 +23,10 @@ CELLS_KEPT = 1 << 23
 # Mass per row below which its weights are computed again relative to the largest: in single and double precision.
 LEAST_MASS_SINGLE = 1e-25
 LEAST_MASS_DOUBLE = 1e-200
-# Scores below this are set to it: numpy's exp is ten times as slow where it underflows.
+# Scores below this are set to it: numpy's exp is ten times as slow where it underflows, and so are products of what
+# underflows in part.
 LEAST_SCORE = -700.0
+LEAST_SCORE_SINGLE = -80.0
 # Cells of a block of differences that is computed row by row.
 CELLS_OF_DIFFERENCES = 1 << 20
 
@@ -133,8 +135,7 @@ class _Block:
     def _weights(self, tile: slice, out: Array) -> Array:
         """Weights (q, keys of the tile)."""
         weight = np.matmul(self.keys.left[self.at], self.keys.right[:, tile], out=out)
-        if weight.dtype == np.float64:
-            np.maximum(weight, LEAST_SCORE, out=weight)
+        np.maximum(weight, LEAST_SCORE if weight.dtype == np.float64 else LEAST_SCORE_SINGLE, out=weight)
         np.exp(weight, out=weight)
         self._leave_out(weight, np.arange(len(self.at)), tile)
         return np.asarray(weight)
@@ -174,7 +175,7 @@ class _Block:
 
 def _piece(name: str, size: int, dtype: Any) -> Array:
     """Memory (size,) of this thread."""
-    pieces = _memory.__dict__
+    pieces: dict[Any, Array] = _memory.__dict__  # type: ignore[assignment]
     key = name, np.dtype(dtype).str
     if key not in pieces or len(pieces[key]) < size:
         pieces[key] = np.empty(size, dtype)

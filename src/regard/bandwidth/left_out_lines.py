@@ -147,8 +147,9 @@ class LeftOutLines:
         left, right = (matrix.astype(dtype) for matrix in _score_factors(np, z, self._log_weight))
         bases = _bases(np, z.astype(dtype), self.columns.astype(dtype), metric)
         tiles = TileBounds.of(z, self.weight) if self.in_order else None
-        given = self.tol, self.weight, self.staying, self.groups
-        keys = HostKeys(z, beyond, left, right, *bases, tiles, *given)
+        keys = HostKeys(
+            z, beyond, left, right, *bases, tiles, self.tol, self.weight, staying=self.staying, groups=self.groups
+        )
         return lambda at: HostWeights(keys, at)
 
     def _on_gpu(self, z: Array, metric: str | None, beyond: Array) -> Callable[[Array], Any]:

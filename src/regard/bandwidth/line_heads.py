@@ -48,9 +48,8 @@ START_EVALUATIONS = 10
 DESCENT_EVALUATIONS = 40
 # … without a fold, …
 FOLD_EVALUATIONS = 5
-# … and with all rows as keys, if there are many: first few rows are evaluated, then more.
-KEYS_EVALUATIONS = 6
-FINAL_EVALUATIONS = 4
+# … and with all rows as keys, if there are many.
+ALL_KEYS_EVALUATIONS = 6
 # Smallest λ of lines: with less, they extrapolate badly where keys do not span every direction.
 MIN_RIDGE_OF_LINES = 1e-5
 # Largest λ of lines with few rows: local means are a head of their own, and descents would end there.
@@ -59,10 +58,10 @@ MAX_RIDGE_OF_LINES = 0.3
 TYPICAL_EVALUATIONS = 16
 # A descent ends when a step improves the logarithm of the criterion by less: with few rows, …
 GAIN_FEW_ROWS = 1e-6
-# … from a start, without a fold, and with many rows.
+# … from a start and in single precision, without a fold or on a subsample, and with all rows as keys.
 GAIN_START = 1e-5
 GAIN_FOLD = 1e-3
-GAIN_MANY_ROWS = 1e-4
+GAIN_ALL_KEYS = 1e-4
 # w·scale below which descents take steps in w² rather than in log w.
 LEVEL_W = 0.3
 # w·scale below which a feature is ignored, and the one with which it is tried again.
@@ -87,13 +86,12 @@ MIN_GROUPS_CROSS_FITTED = 10
 # Keys of the first search if there are many rows, and rows it evaluates.
 SUBSAMPLE_KEYS = 2500
 SUBSAMPLE_ROWS = 1250
-# Rows evaluated with all rows as keys at most, and as many pairs.
-KEYS_ROWS = 2000
-FINAL_ROWS = 6000
-KEYS_PAIRS = 5e7
-FINAL_PAIRS = 1e8
-# … but not fewer rows than this.
-LEAST_ROWS = 1000
+# Weight in the mix on the subsample from which a head is searched further.
+LEAST_USEFUL_WEIGHT = 0.1
+# Rows evaluated with all rows as keys: at most and at least, and the number of pairs in between.
+MAX_ROWS_ALL_KEYS = 4000
+LEAST_ROWS_ALL_KEYS = 1000
+PAIRS_ALL_KEYS = 1e8
 # Left-out answers at the end: of all rows up to so many, and with more rows of a sample of so many pairs.
 MAX_ROWS_ANSWERED = 20_000
 ANSWERED_PAIRS = 1e9
@@ -244,6 +242,8 @@ class _Search:
         self.few = self.size <= MAX_ROWS_CROSS_FITTED
         self.keys = np.sort(self.random.permutation(self.size)[:SUBSAMPLE_KEYS])
         self.spaces: dict[float, tuple[Parametrization, LeftOutLines]] = {}
+        # Left-out answers of the subsample, with many rows.
+        self.answers: dict[HeadKind, Array] = {}
 
     def criterion(self, kind: HeadKind) -> HeadCriterion:
         """The criterion of a kind of head, over all rows."""
@@ -298,7 +298,10 @@ class _Search:
         return _from_levels(u, logs)[0], value
 
     def ends(self, kinds: tuple[HeadKind, ...]) -> Iterator[tuple[HeadKind, HeadCriterion, Array]]:
-        """Each kind of head with its criterion over all rows and the best parameters."""
+        """Each kind of head with its criterion over all rows and the best parameters.
+
+        With many rows these come from a subsample, and are those expected with all rows as keys.
+        """
         size = self.size if self.few else len(self.keys)
         rows = None if self.few else _every(size, SUBSAMPLE_ROWS)
         rough = _every(size, START_ROWS) if size > ROWS_OF_OWN_STARTS else None
@@ -306,21 +309,20 @@ class _Search:
         for kind in kinds:
             criterion = self.criterion(kind)
             some = criterion if self.few else criterion.among(self.keys)
-            gain = GAIN_START if self.few else GAIN_MANY_ROWS
+            gain = GAIN_START if self.few else GAIN_FOLD
             x = self._start(some, best, rough)
             if not best:
                 x = self._with_features_back(some, x, rough)
             elif rough is not None:
-                x, _ = self.descend(some, x, rough, DESCENT_EVALUATIONS, GAIN_MANY_ROWS)
+                x, _ = self.descend(some, x, rough, DESCENT_EVALUATIONS, GAIN_FOLD)
             if best or rough is not None:
                 x, _ = self.descend(some, x, rows, DESCENT_EVALUATIONS, gain)
-            best[kind] = x
             if self.few:
                 x, _ = self.descend(some, x, rows, FOLD_EVALUATIONS, GAIN_FEW_ROWS, single=False)
-                best[kind] = x
             else:
-                x = self._with_all_keys(criterion, x)
-            yield kind, criterion, x
+                self.answers[kind] = some.answer(x, rows)
+            best[kind] = x
+            yield kind, criterion, x if self.few else self._with_more_keys(criterion, x)
 
     def _start(self, criterion: HeadCriterion, best: dict[HeadKind, Array], rows: Array | None) -> Array:
         """Parameters where a descent starts: the best end of short ones, or of another kind of head."""
@@ -343,7 +345,7 @@ class _Search:
                 return near
         starts = [np.append(space.uniform(level), np.log(ridge)) for level, ridge in START_POINTS]
         most = START_EVALUATIONS if best else DESCENT_EVALUATIONS
-        gain = GAIN_START if rows is None else GAIN_MANY_ROWS
+        gain = GAIN_START if rows is None else GAIN_FOLD
         ends = [self.descend(criterion, x, rows, most, gain) for x in starts]
         if best:
             ends.append(self.descend(criterion, near, rows, START_EVALUATIONS, GAIN_FOLD))
@@ -351,7 +353,7 @@ class _Search:
 
     def _with_features_back(self, criterion: HeadCriterion, x: Array, rows: Array | None) -> Array:
         """Give each feature that a descent ignores a second chance: at w ≈ 0 the criterion has no slope."""
-        gain = GAIN_FEW_ROWS if rows is None else GAIN_MANY_ROWS
+        gain = GAIN_FEW_ROWS if rows is None else GAIN_FOLD
         best, least = self.descend(criterion, x, rows, DESCENT_EVALUATIONS, gain)
         for feature in np.flatnonzero(np.exp(best[: criterion.space.count]) < IGNORED_W):
             trial = best.copy()
@@ -361,21 +363,27 @@ class _Search:
                 best, least = self.descend(criterion, end, rows, DESCENT_EVALUATIONS, gain)
         return best
 
-    def _with_all_keys(self, criterion: HeadCriterion, x: Array) -> Array:
-        """Go on from the end of a subsample with all rows as keys: bandwidths decrease like n^(−1/(d + 4))."""
-        size, x = self.size, x.copy()
+    def _with_more_keys(self, criterion: HeadCriterion, x: Array) -> Array:
+        """The end of a subsample as expected with all rows as keys: bandwidths decrease like n^(−1/(d + 4))."""
+        x = x.copy()
         if criterion.kind.metric != "global":
             used = max(1, int((np.exp(x[: criterion.space.count]) > 10.0 * MIN_SCALED_W).sum()))
-            x[: criterion.space.count] += np.log(size / min(SUBSAMPLE_KEYS, size)) / (used + 4.0)
-        criterion = replace(criterion, lines=replace(criterion.lines, tol=SEARCH_TOL)).ordered(x)
-        for most, pairs, evaluations in (
-            (KEYS_ROWS, KEYS_PAIRS, KEYS_EVALUATIONS),
-            (FINAL_ROWS, FINAL_PAIRS, FINAL_EVALUATIONS),
-        ):
-            count = _evaluated_rows(size, most, pairs)
-            rows = np.sort(self.random.permutation(size)[:count])
-            x, _ = self.descend(criterion, x, rows, evaluations, GAIN_MANY_ROWS)
+            x[: criterion.space.count] += np.log(self.size / len(self.keys)) / (used + 4.0)
         return x
+
+    def useful(self) -> list[HeadKind]:
+        """The kinds of heads that have a part in the mix on the subsample; the others are not searched any further."""
+        rows = self.keys[_every(len(self.keys), SUBSAMPLE_ROWS)]
+        stacked = np.stack(list(self.answers.values()))
+        weights = self.objective.loss.take(rows).mix(stacked, self.objective.counts[rows])
+        return [kind for kind, weight in zip(self.answers, weights, strict=True) if weight >= LEAST_USEFUL_WEIGHT]
+
+    def with_all_keys(self, criterion: HeadCriterion, x: Array) -> Array:
+        """Go on from there with all rows as keys."""
+        criterion = replace(criterion, lines=replace(criterion.lines, tol=SEARCH_TOL)).ordered(x)
+        count = _evaluated_rows(self.size, MAX_ROWS_ALL_KEYS, PAIRS_ALL_KEYS, LEAST_ROWS_ALL_KEYS)
+        rows = np.sort(self.random.permutation(self.size)[:count])
+        return self.descend(criterion, x, rows, ALL_KEYS_EVALUATIONS, GAIN_ALL_KEYS)[0]
 
     def folds(self) -> Array | None:
         """The fold (n,) of every row, rows that are left out together in one; None if there are too few."""
@@ -442,6 +450,11 @@ def learn_line_heads(objective: Objective, scaling: Scaling, seed: int, progress
             found += [end]
         if fold is not None:
             fitted = [search.cross_fitted(*end, fold) for end in found]
+        elif not search.few:
+            useful = search.useful()
+            found = [end for end in found if end[0] in useful]
+            for number, (kind, criterion, x) in enumerate(found):
+                found[number] = kind, criterion, search.with_all_keys(criterion, x)
     except KeyboardInterrupt:
         if not found:
             raise
@@ -450,7 +463,11 @@ def learn_line_heads(objective: Objective, scaling: Scaling, seed: int, progress
     if not fitted:
         rows = np.arange(size)
         if size > MAX_ROWS_ANSWERED:
-            rows = np.sort(search.random.permutation(size)[: _evaluated_rows(size, MAX_ROWS_ANSWERED, ANSWERED_PAIRS)])
+            rows = np.sort(
+                search.random.permutation(size)[
+                    : _evaluated_rows(size, MAX_ROWS_ANSWERED, ANSWERED_PAIRS, LEAST_ROWS_ANSWERED)
+                ]
+            )
         fitted = [((search.head(kind, x),), criterion.answer(x, rows)) for kind, criterion, x in found]
         objective = replace(objective, rows=rows)
     heads, answers = zip(*fitted, strict=True)
@@ -484,9 +501,8 @@ def _every(size: int, count: int) -> Array:
     return np.arange(0, size, max(1, size // count))
 
 
-def _evaluated_rows(size: int, most: int, pairs: float) -> int:
+def _evaluated_rows(size: int, most: int, pairs: float, least: int) -> int:
     """Number of rows evaluated against ``size`` keys: ``most``, or as many as there are pairs for."""
-    least = LEAST_ROWS_ANSWERED if most == MAX_ROWS_ANSWERED else LEAST_ROWS
     return int(min(size, most, max(pairs / size, least)))
 
 
@@ -499,9 +515,8 @@ def _planned_pairs(size: int, kinds: tuple[HeadKind, ...], fold: Array | None) -
     if size <= MAX_ROWS_CROSS_FITTED:
         pairs += len(kinds) * FOLD_EVALUATIONS * float(size) ** 2
     else:
-        each = KEYS_EVALUATIONS * _evaluated_rows(size, KEYS_ROWS, KEYS_PAIRS)
-        each += FINAL_EVALUATIONS * _evaluated_rows(size, FINAL_ROWS, FINAL_PAIRS)
-        pairs += len(kinds) * float(each) * size
+        rows = _evaluated_rows(size, MAX_ROWS_ALL_KEYS, PAIRS_ALL_KEYS, LEAST_ROWS_ALL_KEYS)
+        pairs += len(kinds) * float(ALL_KEYS_EVALUATIONS * rows) * size
     if fold is not None:
         folds = int(fold.max()) + 1
         pairs += len(kinds) * folds * FOLD_EVALUATIONS * float(size * (1.0 - 1.0 / folds)) ** 2
