@@ -17,7 +17,7 @@ from regard.engines.cpu.worker_threads import split_range
 
 # Rows and keys of a tile.
 BLOCK_ROWS = 128
-TILE_KEYS = 512
+TILE_KEYS = 256
 # Weights that a thread keeps between the passes; the others are computed twice.
 CELLS_KEPT = 1 << 23
 # Mass per row below which its weights are computed again relative to the largest: in single and double precision.
@@ -135,7 +135,9 @@ class _Block:
     def _weights(self, tile: slice, out: Array) -> Array:
         """Weights (q, keys of the tile)."""
         weight = np.matmul(self.keys.left[self.at], self.keys.right[:, tile], out=out)
-        np.maximum(weight, LEAST_SCORE if weight.dtype == np.float64 else LEAST_SCORE_SINGLE, out=weight)
+        least = LEAST_SCORE if weight.dtype == np.float64 else LEAST_SCORE_SINGLE
+        # With two bounds numpy does several at once, as np.maximum with one number does not; -least has no effect.
+        np.clip(weight, least, -least, out=weight)
         np.exp(weight, out=weight)
         self._leave_out(weight, np.arange(len(self.at)), tile)
         return np.asarray(weight)

@@ -181,7 +181,7 @@ class LeftOutClasses:
             score[gone] = -np.inf
         peak = score.max(axis=1, keepdims=True)
         score -= np.where(np.isfinite(peak), peak, 0.0)
-        np.maximum(score, LEAST_SCORE, out=score)
+        np.clip(score, LEAST_SCORE, 0.0, out=score)
         np.exp(score, out=score)
         if gone is not None:
             score[gone] = 0.0

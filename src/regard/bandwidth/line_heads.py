@@ -40,16 +40,19 @@ ERROR_FLOOR = 1e-16
 # Rows, repetitions counted, needed for each entry of a full matrix; with fewer there is one w per feature instead
 # (docs/decisions/0020).
 ROWS_PER_PARAMETER = 4.0
-# (w·scale, λ) at which descents start.
+# (w·scale, λ) at which descents start, …
 START_POINTS = ((1.0, 0.1), (2.0, 0.003))
+# … and one more with more than ROWS_OF_OWN_STARTS rows: with fewer, a sharp minimum is often one by chance.
+SHARP_START_POINT = (3.0, 0.001)
 # Evaluations of a descent: from each start, …
 START_EVALUATIONS = 10
 # … to the minimum, …
 DESCENT_EVALUATIONS = 40
 # … without a fold, …
 FOLD_EVALUATIONS = 5
-# … and with all rows as keys, if there are many.
-ALL_KEYS_EVALUATIONS = 6
+# … and with all rows as keys, if there are many: of a part of the rows, and of all that are evaluated.
+ROUGH_ALL_KEYS_EVALUATIONS = 4
+ALL_KEYS_EVALUATIONS = 4
 # Smallest λ of lines: with less, they extrapolate badly where keys do not span every direction.
 MIN_RIDGE_OF_LINES = 1e-5
 # Largest λ of lines with few rows: local means are a head of their own, and descents would end there.
@@ -92,6 +95,8 @@ LEAST_USEFUL_WEIGHT = 0.1
 MAX_ROWS_ALL_KEYS = 4000
 LEAST_ROWS_ALL_KEYS = 1000
 PAIRS_ALL_KEYS = 1e8
+# One of so many of them is evaluated for the first steps.
+ROUGH_PART_ALL_KEYS = 4
 # Left-out answers at the end: of all rows up to so many, and with more rows of a sample of so many pairs.
 MAX_ROWS_ANSWERED = 20_000
 ANSWERED_PAIRS = 1e9
@@ -343,7 +348,8 @@ class _Search:
             near = near if criterion.learns_ridge else near[:-1]
             if kind.ridge is not None or self.size > ROWS_OF_OWN_STARTS:
                 return near
-        starts = [np.append(space.uniform(level), np.log(ridge)) for level, ridge in START_POINTS]
+        points = _start_points(self.size)
+        starts = [np.append(space.uniform(level), np.log(ridge)) for level, ridge in points]
         most = START_EVALUATIONS if best else DESCENT_EVALUATIONS
         gain = GAIN_START if rows is None else GAIN_FOLD
         ends = [self.descend(criterion, x, rows, most, gain) for x in starts]
@@ -383,6 +389,7 @@ class _Search:
         criterion = replace(criterion, lines=replace(criterion.lines, tol=SEARCH_TOL)).ordered(x)
         count = _evaluated_rows(self.size, MAX_ROWS_ALL_KEYS, PAIRS_ALL_KEYS, LEAST_ROWS_ALL_KEYS)
         rows = np.sort(self.random.permutation(self.size)[:count])
+        x, _ = self.descend(criterion, x, rows[::ROUGH_PART_ALL_KEYS], ROUGH_ALL_KEYS_EVALUATIONS, GAIN_FOLD)
         return self.descend(criterion, x, rows, ALL_KEYS_EVALUATIONS, GAIN_ALL_KEYS)[0]
 
     def folds(self) -> Array | None:
@@ -496,6 +503,11 @@ def _constant(objective: Objective, scaling: Scaling) -> Heads:
     return mix_heads(objective, [(head,)], [answer], scaling, [], False)
 
 
+def _start_points(size: int) -> tuple[tuple[float, float], ...]:
+    """(w·scale, λ) at which descents start with so many rows."""
+    return START_POINTS if size <= ROWS_OF_OWN_STARTS else (*START_POINTS, SHARP_START_POINT)
+
+
 def _every(size: int, count: int) -> Array:
     """Some ``count`` rows of ``size``, evenly spread."""
     return np.arange(0, size, max(1, size // count))
@@ -510,13 +522,14 @@ def _planned_pairs(size: int, kinds: tuple[HeadKind, ...], fold: Array | None) -
     """Pairs evaluated by all descents, if each takes its typical number of evaluations."""
     keys, rows = (size, size) if size <= MAX_ROWS_CROSS_FITTED else (min(size, SUBSAMPLE_KEYS), SUBSAMPLE_ROWS)
     scalings = 1 if size > ROWS_OF_OWN_STARTS else len({kind.share for kind in kinds if kind.metric == "feature"})
-    starts = scalings * len(START_POINTS) * START_EVALUATIONS
+    starts = scalings * len(_start_points(size)) * START_EVALUATIONS
     pairs = float(starts + len(kinds) * TYPICAL_EVALUATIONS) * keys * rows
     if size <= MAX_ROWS_CROSS_FITTED:
         pairs += len(kinds) * FOLD_EVALUATIONS * float(size) ** 2
     else:
         rows = _evaluated_rows(size, MAX_ROWS_ALL_KEYS, PAIRS_ALL_KEYS, LEAST_ROWS_ALL_KEYS)
-        pairs += len(kinds) * float(ALL_KEYS_EVALUATIONS * rows) * size
+        evaluations = ROUGH_ALL_KEYS_EVALUATIONS / ROUGH_PART_ALL_KEYS + ALL_KEYS_EVALUATIONS
+        pairs += len(kinds) * evaluations * rows * size
     if fold is not None:
         folds = int(fold.max()) + 1
         pairs += len(kinds) * folds * FOLD_EVALUATIONS * float(size * (1.0 - 1.0 / folds)) ** 2
