@@ -43,7 +43,7 @@ class HostKeys(NamedTuple):
     right: Array  # (r + 2, n)
     basis: Array  # (B, n)  φ
     squares: Array | None  # (S, n)  what weight·h is summed with for derivatives: [1, z, z²] or [1, z, z zᵀ]
-    tiles: TileBounds | None  # None: no tile is skipped
+    tiles: KeyBoxes | None  # None: no tile is skipped
     tol: float  # share of its attention mass that a row may lose
     weight: Array | None  # (n,)  mass of every row as a key
     staying: Array | None  # (n,)  mass of the copies of a row that stay when one is left out
@@ -184,7 +184,7 @@ def _piece(name: str, size: int, dtype: Any) -> Array:
     return np.asarray(pieces[key][:size])
 
 
-class TileBounds(NamedTuple):
+class KeyBoxes(NamedTuple):
     """Boxes around tiles of keys in order, and the mass of each."""
 
     low: Array  # (T, r)
@@ -193,7 +193,7 @@ class TileBounds(NamedTuple):
     keys: int
 
     @classmethod
-    def of(cls, z: Array, weight: Array | None) -> TileBounds:
+    def of(cls, z: Array, weight: Array | None) -> KeyBoxes:
         starts = np.arange(0, len(z), TILE_KEYS)
         mass = np.add.reduceat(np.ones(len(z)) if weight is None else weight, starts)
         return cls(np.minimum.reduceat(z, starts), np.maximum.reduceat(z, starts), mass, len(z))

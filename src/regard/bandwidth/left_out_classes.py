@@ -20,7 +20,7 @@ from regard.bandwidth.objective import Objective
 from regard.core.arrays import Array
 from regard.core.problem import relative_weights
 from regard.engines.cpu.worker_threads import run_jobs
-from regard.pooling.runner import available_threads
+from regard.pooling.runner import threads_for_products
 
 # Cells of the weights of a block of rows: they stay in a core's cache.
 BLOCK_CELLS = 1 << 18
@@ -94,7 +94,8 @@ class LeftOutClasses:
             mass = weights.sum(axis=1, keepdims=True)
             out[places] = np.where(mass > 0.0, weights @ narrow / np.where(mass > 0.0, mass, 1.0), columns.mean(axis=0))
 
-        run_jobs(run, _blocks(np.arange(len(rows)), len(columns)), available_threads())
+        threads = threads_for_products(len(rows) * len(columns))
+        run_jobs(run, _blocks(np.arange(len(rows)), len(columns)), threads)
         return out
 
     def __call__(
@@ -149,7 +150,7 @@ class LeftOutClasses:
                 slopes[places] = np.where(known.reshape(-1, *[1] * (one.ndim - 1)), two - one, 0.0)
 
         jobs = [block for part in parts for block in _blocks(part, len(order))]
-        run_jobs(run, jobs, available_threads())
+        run_jobs(run, jobs, threads_for_products(sum(map(len, jobs)) * len(order)))
         return LeftOutOdds(log_odds, slopes)
 
     @property

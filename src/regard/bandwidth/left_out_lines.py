@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard.bandwidth.fitted_lines import fit_lines
-from regard.bandwidth.host_lines import HostKeys, HostWeights, TileBounds, leaf_order
+from regard.bandwidth.host_lines import HostKeys, HostWeights, KeyBoxes, leaf_order
 from regard.bandwidth.objective import Objective
 from regard.core.arrays import Array
 from regard.core.problem import relative_weights
 from regard.engines.cpu.worker_threads import run_jobs, split_range
-from regard.pooling.runner import available_threads
+from regard.pooling.runner import threads_for_products
 
 # Rows whose lines are fitted at once: fewer cost calls, more do not stay in a core's cache.
 MAX_ROWS_AT_ONCE = 512
@@ -129,7 +129,7 @@ class LeftOutLines:
                 means = weights.products(line.coefficients(p)) / weights.moments[:, :1]
                 slopes[part, p] = in_memory(line.slopes(p, means, metric))
 
-        threads = 1 if self.gpu else available_threads()
+        threads = 1 if self.gpu else threads_for_products(len(rows) * len(z))
         run_jobs(run, split_range(len(rows), self._rows_at_once(len(rows), threads)), threads)
         return LeftOut(answer, slopes, by_ridge)
 
@@ -146,7 +146,7 @@ class LeftOutLines:
         dtype = np.dtype(np.float32 if single else np.float64)
         left, right = (matrix.astype(dtype) for matrix in _score_factors(np, z, self._log_weight))
         bases = _bases(np, z.astype(dtype), self.columns.astype(dtype), metric)
-        tiles = TileBounds.of(z, self.weight) if self.in_order else None
+        tiles = KeyBoxes.of(z, self.weight) if self.in_order else None
         keys = HostKeys(
             z, beyond, left, right, *bases, tiles, self.tol, self.weight, staying=self.staying, groups=self.groups
         )
