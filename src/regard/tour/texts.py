@@ -21,8 +21,8 @@ def read_texts(path: str) -> dict[str, Text]:
 
     The file begins with the texts that fit on one line, as ``name.en: text`` between two lines ``---``; there ``\n``
     stands for a line break. Longer texts follow, each under a heading ``## name.en``. In these, a line break is a space
-    (or nothing, between Chinese characters and beside full-width punctuation) and an empty line separates paragraphs. A name without a language holds for
-    both, and its text is taken as it stands.
+    (or nothing, between Chinese characters and beside full-width punctuation) and an empty line separates paragraphs. A
+    name without a language holds for both, and its text is taken as it stands.
 
     >>> read_texts("stations/soft")["title"].en
     'Nonparametric attention pooling'
