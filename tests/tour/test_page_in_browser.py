@@ -98,6 +98,14 @@ def test_a_phone_shows_formulas_whole_and_figures_readably(opened, lang):
     assert min(sizes) > 0.6
 
 
+@pytest.mark.parametrize("width", [1000, 1400])
+def test_a_desk_shows_code_whole(opened, width):
+    page = opened(width=width)
+    page.evaluate("document.querySelectorAll('details').forEach((each) => (each.open = true))")
+    wide = "[...document.querySelectorAll('pre')].filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.innerText)"
+    assert page.evaluate(wide) == []
+
+
 def test_the_measure_sees_what_is_covered_and_cut_off(opened):
     page = opened()
     page.evaluate("document.querySelector('#scoring .answer .number').style.marginRight = '-9rem'")
