@@ -82,11 +82,11 @@ def test_figures_are_in_the_language_of_the_tour(monkeypatch, tmp_path):
 
 
 def test_no_text_of_a_figure_covers_another(tours, overlaps):
-    assert tours.keys() == set(LANGUAGES)
+    assert len([tours[lang] for lang in LANGUAGES]) == 2
     assert overlaps == []
 
 
 def test_figures_say_nothing_on_the_terminal(tours, logged):
     """A family that is not found, or a letter missing from a formula, is only logged."""
-    assert tours.keys() == set(LANGUAGES)
+    assert len([tours[lang] for lang in LANGUAGES]) == 2
     assert logged == []
