@@ -27,6 +27,15 @@ def roughness(curve: NDArray[np.float64]) -> float:
     return float((np.diff(curve, 2) ** 2).sum())
 
 
+def noise_slopes(query: NDArray[np.float64], w: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Standard deviation of the slope that noise gives to the curve at each query, and the largest weight there."""
+    keys = notes().x_train
+    weights = attention_weights(query, keys, Gaussian(w=w))
+    pull = w**2 * (keys - query[:, None])  # ∂score/∂query
+    slopes = weights * (pull - (weights * pull).sum(1, keepdims=True))
+    return NOISE * np.sqrt((slopes**2).sum(1)), weights.max(1)
+
+
 def numbers() -> dict[str, float]:
     """Every number of the page by name; those that end in ``gap`` are rounding errors."""
     return {**_data_and_mean(), **_weights(), **_formulas(), **_learned(), **_more_data(), **_scores()}
@@ -109,6 +118,8 @@ def _learned() -> dict[str, float]:
     finely = np.linspace(data.x_train[0], data.x_train[-1], 1001)
     slope = np.abs(np.gradient(recipe.predict(finely[:, None]), finely))
     largest = attention_weights(finely, data.x_train, Gaussian(w=float(recipe.w_))).max(1)
+    noisy, most = noise_slopes(finely, float(best.w_))
+    dark = most > np.median(most)
     row = NadarayaWatsonRegressor(bandwidth=1e-4).fit(X, data.y_train)
     needle, river = (NadarayaWatsonRegressor(bandwidth=h).fit(X, data.y_train).diagnose() for h in (0.01, 3.0))
     return {
@@ -124,6 +135,7 @@ def _learned() -> dict[str, float]:
         "rough_fixed": roughness(curves[0]),
         "rough_learned": roughness(curves[1]),
         "rough_truth": roughness(data.y_truth),
+        "noise_ratio": root_mean_square(noisy[dark]) / root_mean_square(noisy[~dark]),
         "slope_dominated": slope[largest > 0.9].mean(),
         "slope_shared": slope[largest < 0.6].mean(),
         "keys_fixed": np.median(1.0 / (sharp[0] ** 2).sum(1)),

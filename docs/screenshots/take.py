@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import BrowserContext, sync_playwright
 
 from regard.data import Table, houses, write_table
 
@@ -23,9 +23,11 @@ WIDTH, HEIGHT = 1280, 840
 PATIENCE = 300_000
 
 
-def shoot(browser: Browser, address: str, name: str, ready: str, scroll: str | None = None, steps: int = 0) -> None:
+def shoot(
+    window: BrowserContext, address: str, name: str, ready: str, scroll: str | None = None, steps: int = 0
+) -> None:
     """One window full of a page, once ``ready`` is there; nothing moves in it but for some presses of an arrow key."""
-    page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, reduced_motion="reduce")
+    page = window.new_page()
     page.goto(address)
     page.wait_for_selector(ready, timeout=PATIENCE)
     if scroll is not None:
@@ -46,21 +48,23 @@ def main() -> None:
     data = houses()
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium, args=list(FLAGS))
+        # The address of regard play opens in one browser only.
+        window = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT}, reduced_motion="reduce")
         table = dict(zip(data.feature_names, data.X.T, strict=True)) | {data.target_name: data.y}
         write_table(Table(tuple(table), table), f"{folder}/houses.csv")
         command = [sys.executable, "-m", "regard.cli"]
         run = [*command, "fit", "houses.csv", "--target", "price", "--out", "m.regard", "--report", "report.html"]
         subprocess.run(run, cwd=folder, check=True, stderr=subprocess.DEVNULL)
-        shoot(browser, f"file://{folder}/report.html", "report", "h1")
+        shoot(window, f"file://{folder}/report.html", "report", "h1")
         regard_tour = [*command, "tour", "--out", "tour"]
         subprocess.run(regard_tour, cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        shoot(browser, f"file://{folder}/tour/index.html", "tour", "h1", "#sharper")
+        shoot(window, f"file://{folder}/tour/index.html", "tour", "h1", "#sharper")
         server = subprocess.Popen([*command, "play", "--no-open"], stdout=subprocess.PIPE, text=True)
         try:
             assert server.stdout is not None
             address = next(found[0] for line in server.stdout if (found := re.search(r"http://\S+", line)))
-            shoot(browser, address, "playground", "svg circle")
-            shoot(browser, f"{address}#view=dates&date=mardi 24 août 1999", "dates", "#decoder .step.at", steps=6)
+            shoot(window, address, "playground", "svg circle")
+            shoot(window, f"{address}#view=dates&date=mardi 24 août 1999", "dates", "#decoder .step.at", steps=6)
         finally:
             server.terminate()
             server.wait()

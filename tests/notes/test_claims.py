@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
-from notes_numbers import ENOUGH, numbers, softmax
+from notes_numbers import ENOUGH, noise_slopes, numbers, softmax
 from regard import NadarayaWatsonRegressor, attention_weights, pool
 from regard.data import notes, notes_truth, reversal
 from regard.nn import AdditiveAttentionReg, AdditiveScore, ConcatenatedScore
@@ -129,8 +129,17 @@ def test_five_epochs_overshoot(known):
     assert known["best_error"] < known["learned_error"] < known["soft_error"]
 
 
-def test_the_learned_curve_is_flat_where_one_weight_is_large(known):
+def test_the_learned_curve_is_rougher_where_few_keys_share_the_weight(known):
+    """And flat where a single key has nearly all of it."""
+    assert known["noise_ratio"] > 1.2
     assert known["slope_dominated"] < 0.5 * known["slope_shared"]
+    # The slopes due to noise, beside finite differences of the weights.
+    query = np.linspace(1.0, 4.0, 2001)
+    weights = attention_weights(query, notes().x_train, Gaussian(w=known["w_best"]))
+    slopes = 0.5 * np.sqrt((np.gradient(weights, query, axis=0) ** 2).sum(1))
+    found, largest = noise_slopes(query, known["w_best"])
+    assert np.allclose(found[1:-1], slopes[1:-1], rtol=1e-3)
+    assert np.array_equal(largest, weights.max(1))
 
 
 def test_additive_attention_is_a_network_on_the_pair():

@@ -8,7 +8,6 @@ from functools import cache
 import pytest
 
 from regard.data import notes
-from regard.data.text import LANGUAGES
 from regard.plot.printing import saved
 from regard.seq2seq import date_model
 from regard.tour import guide, run
@@ -61,13 +60,21 @@ def tours(tmp_path_factory, logged, overlaps):
     listener = logging.Handler(logging.WARNING)
     listener.emit = lambda record: logged.append(record.getMessage())
     logger = logging.getLogger("matplotlib")
-    logger.addHandler(listener)
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(guide, "saved", inspected)
-            return {lang: run(tmp_path_factory.mktemp("tour") / lang, lang=lang) for lang in LANGUAGES}
-    finally:
-        logger.removeHandler(listener)
+
+    class Walked(dict):
+        """Each tour is walked when it is first asked for: both at once would be one test of minutes."""
+
+        def __missing__(self, lang):
+            logger.addHandler(listener)
+            try:
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(guide, "saved", inspected)
+                    self[lang] = run(tmp_path_factory.mktemp("tour") / lang, lang=lang)
+            finally:
+                logger.removeHandler(listener)
+            return self[lang]
+
+    return Walked()
 
 
 @pytest.fixture(scope="session")

@@ -76,6 +76,11 @@ def test_the_code_runs_in_a_fresh_session(name, tmp_path):
     assert done.stdout == pasted(lines)
 
 
+@pytest.mark.parametrize("station", STATIONS, ids=NAMES)
+def test_the_code_fits_the_column_of_the_page(station):
+    assert max(len(line) for line in station.code().splitlines()) <= 83
+
+
 def test_the_code_takes_the_seed_of_the_page():
     station = STATIONS[NAMES.index("learned")]
     assert "notes(seed=7)" in station.code(7)

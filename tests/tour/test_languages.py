@@ -61,6 +61,8 @@ def test_chinese_lines_join_without_a_space(tours):
     html = tours["zh"].page.read_text(encoding="utf-8")
     stories = "".join(re.findall(r'<div class="story">(.*?)</div>', html, flags=re.DOTALL))
     assert not re.search(r"[\u4e00-\u9fff，。；：）]\s+[\u4e00-\u9fff，。；：（]", stories)
+    prose = re.sub(r"(?s)<pre.*?</pre>|<[^>]*>", "", html.partition("<main>")[2].partition("</main>")[0])
+    assert not re.search(r"[，。；：（）、] +\S|\S +[，。；：（）、]", prose)
 
 
 # ---------------------------------------------------------------- letters in figures
@@ -80,11 +82,11 @@ def test_figures_are_in_the_language_of_the_tour(monkeypatch, tmp_path):
 
 
 def test_no_text_of_a_figure_covers_another(tours, overlaps):
-    assert tours.keys() == set(LANGUAGES)
+    assert len([tours[lang] for lang in LANGUAGES]) == 2
     assert overlaps == []
 
 
 def test_figures_say_nothing_on_the_terminal(tours, logged):
     """A family that is not found, or a letter missing from a formula, is only logged."""
-    assert tours.keys() == set(LANGUAGES)
+    assert len([tours[lang] for lang in LANGUAGES]) == 2
     assert logged == []

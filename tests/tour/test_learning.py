@@ -142,6 +142,10 @@ def test_dense_and_sparse_regions(answers, data, widths):
     ends, middle = keys[[0, 1, 48, 49]].mean(), keys[15:35].mean()
     assert f"{ends:.1f} at the two ends and {middle:.1f} in the middle" in said
     assert ends < middle
+    keys = 1 / (attention(data.x_test, data.x_train, 1.0) ** 2).sum(axis=1)
+    ends, middle = keys[[0, 1, 48, 49]].mean(), keys[15:35].mean()
+    assert f"At w = 1 a row has {ends:.1f} effective keys at the two ends and {middle:.1f} in the middle" in said
+    assert ends < 0.6 * middle, "the corners are dark"
     # Noise of 0.5 in every y, and the slope of the weights from their closed form.
     weights, x = _fine(data, w), np.linspace(0, 5, 501)
     gap = data.x_train - x[:, None]
@@ -175,11 +179,12 @@ def test_an_adaptive_bandwidth_is_better_on_uneven_samples(answers):
 
 
 def test_the_diagonal_is_drawn_where_keys_equal_queries(data, widths):
-    left, right = _told("density", data).drawings[0].figure.axes[:2]
-    # The grid finds w to a few digits.
-    np.testing.assert_allclose(left.images[0].get_array(), attention(data.x_test, data.x_train, widths[2]), atol=1e-4)
+    *maps, right = _told("density", data).drawings[0].figure.axes[:3]
     place = [np.sum(data.x_train < x) - 0.5 for x in data.x_test]
-    np.testing.assert_array_equal(left.lines[0].get_xdata(), place)
+    for each, w in zip(maps, (1.0, widths[2]), strict=True):
+        # The grid finds w to a few digits.
+        np.testing.assert_allclose(each.images[0].get_array(), attention(data.x_test, data.x_train, w), atol=1e-4)
+        np.testing.assert_array_equal(each.lines[0].get_xdata(), place)
     keys = 1 / (attention(data.x_test, data.x_train, widths[2]) ** 2).sum(axis=1)
     np.testing.assert_allclose(right.lines[0].get_xdata(), keys, rtol=1e-3)
 

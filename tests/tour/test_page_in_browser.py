@@ -87,6 +87,25 @@ def test_no_text_covers_another_or_is_cut_off(opened, lang, width):
     assert page.evaluate(MEASURED) == {"found": [], "cut": [], "wide": width}
 
 
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_a_phone_shows_formulas_whole_and_figures_readably(opened, lang):
+    page = opened(lang, 360)
+    scrolled = "[...document.querySelectorAll('.formula')].filter((e) => e.scrollWidth > e.clientWidth + 1).length"
+    assert page.evaluate(scrolled) == 0
+    # The width of a figure's viewBox is in points, and its smallest letters have nine or so.
+    sizes = page.evaluate("[...document.querySelectorAll('figure img')].map((e) => e.clientWidth / e.naturalWidth)")
+    assert len(sizes) > len(STATIONS)
+    assert min(sizes) > 0.6
+
+
+@pytest.mark.parametrize("width", [1000, 1400])
+def test_a_desk_shows_code_whole(opened, width):
+    page = opened(width=width)
+    page.evaluate("document.querySelectorAll('details').forEach((each) => (each.open = true))")
+    wide = "[...document.querySelectorAll('pre')].filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.innerText)"
+    assert page.evaluate(wide) == []
+
+
 def test_the_measure_sees_what_is_covered_and_cut_off(opened):
     page = opened()
     page.evaluate("document.querySelector('#scoring .answer .number').style.marginRight = '-9rem'")

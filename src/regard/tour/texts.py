@@ -11,7 +11,8 @@ from typing import Any
 from regard.data.text import LANGUAGES, Text
 
 # Chinese characters and their full-width punctuation.
-_CJK = "\u2018-\u201d\u3000-\u303f\u4e00-\u9fff\uff00-\uffef"
+_FULL_WIDTH = "\u3001-\u303f\uff00-\uffef"
+_CJK = rf"\u2018-\u201d\u4e00-\u9fff{_FULL_WIDTH}"
 
 
 @cache
@@ -20,8 +21,8 @@ def read_texts(path: str) -> dict[str, Text]:
 
     The file begins with the texts that fit on one line, as ``name.en: text`` between two lines ``---``; there ``\n``
     stands for a line break. Longer texts follow, each under a heading ``## name.en``. In these, a line break is a space
-    (or nothing, between Chinese characters) and an empty line separates paragraphs. A name without a language holds for
-    both, and its text is taken as it stands.
+    (or nothing, between Chinese characters and beside full-width punctuation) and an empty line separates paragraphs. A
+    name without a language holds for both, and its text is taken as it stands.
 
     >>> read_texts("stations/soft")["title"].en
     'Nonparametric attention pooling'
@@ -40,7 +41,9 @@ def read_texts(path: str) -> dict[str, Text]:
 def _unwrapped(text: str) -> str:
     """Paragraphs on one line each."""
     tags = r"(?:<[^>]+>)*"
-    joined = re.sub(rf"([{_CJK}]{tags})\n({tags})(?=[{_CJK}])", r"\1\2", text)
+    between = rf"(?<=[{_CJK}])({tags})\n({tags})(?=[{_CJK}])"
+    beside = rf"(?<=[{_FULL_WIDTH}])({tags})\n(?!\n)|(?<!\n)\n({tags})(?=[{_FULL_WIDTH}])"
+    joined = re.sub(beside, r"\1\2", re.sub(between, r"\1\2", text))
     return re.sub(r"(?<!\n)\n(?!\n)", " ", joined)
 
 

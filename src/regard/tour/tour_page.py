@@ -18,8 +18,6 @@ from regard.tour.page_script import bundled
 from regard.tour.station import Drawing, Findings, Station
 from regard.tour.texts import read_texts
 
-# Figures wider than this have panels side by side: a phone should scroll rather than shrink them.
-WIDE_INCHES = 8.0
 # Where letters begin that fonts of Latin, Greek and mathematics do not have.
 EAST_ASIA = "\u2e80"
 # Stations with a slider for w, and what it shows; see sliders.js.
@@ -39,7 +37,7 @@ def page(stops: Sequence[Stop], lang: str, seed: int, data: NotesData) -> str:
     """The whole page as HTML; it needs no other file and no network, and without JavaScript only the sliders."""
     texts = read_texts("tour_page")
     words = {name: escape(text.said(lang)) for name, text in texts.items()}
-    words["play"] = texts["play"].said(lang)
+    words |= {name: texts[name].said(lang) for name in ("play", "more")}  # with marks of their own
     # The command takes seed 0; other seeds are for callers of ``run``.
     call = f'regard.tour.run("tour", lang="{lang}", seed={seed})' if seed else f"regard tour --lang {lang}"
     folder = files("regard.tour")
@@ -97,14 +95,14 @@ def _headline(number: str) -> str:
 
 def _section(stop: Stop, lang: str, seed: int, words: dict[str, str]) -> str:
     texts, (drawings, number, answer) = stop.station.texts, stop.findings
-    slider, code = SLIDERS.get(stop.station.name), escape(stop.station.code(seed))
+    code = escape(stop.station.code(seed))
     return f"""<section id="{stop.station.name}">
 <h2><span class="stop">{stop.number}</span>{escape(texts["title"].said(lang))}</h2>
 <p class="question">{_prose(texts["question"].said(lang))}</p>
 <div class="story">{_paragraphs(texts["story"].said(lang))}</div>
 <p class="formula">{" ".join(f"<span>{part}</span>" for part in texts["formula"].en.splitlines())}</p>
 {"".join(_picture(drawing, svg, lang) for drawing, svg in zip(drawings, stop.pictures, strict=True))}
-{f'<div class="slider" data-shows="{slider}" hidden></div>' if slider else ""}
+{_slider(SLIDERS[stop.station.name], words) if stop.station.name in SLIDERS else ""}
 <div class="answer"><p class="number">{_headline(number.said(lang))}</p>
 <div><p class="tag">{words["answer"]}</p><p>{_prose(answer.said(lang))}</p></div></div>
 <details class="try"><summary>{words["try"]}</summary><pre><code>{code}</code></pre></details>
@@ -113,12 +111,16 @@ def _section(stop: Stop, lang: str, seed: int, words: dict[str, str]) -> str:
 </section>"""
 
 
+def _slider(shows: str, words: dict[str, str]) -> str:
+    return f'<div class="slider" data-shows="{shows}" hidden></div>\n<p class="more">{words["more"]}</p>'
+
+
 def _picture(drawing: Drawing, svg: bytes, lang: str) -> str:
     source = "data:image/svg+xml;base64," + b64encode(svg).decode("ascii")
-    kind = ' class="wide"' if drawing.figure.get_figwidth() > WIDE_INCHES else ""
+    inches = f"--inches: {drawing.figure.get_figwidth():g}"
     caption = drawing.caption.said(lang)
     return (
-        f'<figure{kind}><div class="card"><img src="{source}" alt="{escape(caption)}"></div>'
+        f'<figure><div class="card"><img src="{source}" alt="{escape(caption)}" style="{inches}"></div>'
         f"<figcaption>{_prose(caption)}</figcaption></figure>"
     )
 

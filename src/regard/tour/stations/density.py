@@ -35,8 +35,9 @@ def compute(visit: Visit) -> Findings:
     fixed = by_lbfgs(visit)
     adaptive = NadarayaWatsonRegressor(bandwidth="adaptive").fit(x_train[:, None], y_train)
     w = float(fixed.w_)
+    wide = attention_weights(x_test, x_train, Gaussian(w=1.0))
     weights = fixed.attend(x_test[:, None])
-    keys = [1.0 / (each**2).sum(axis=1) for each in (weights, adaptive.attend(x_test[:, None]))]
+    keys = [1.0 / (each**2).sum(axis=1) for each in (weights, adaptive.attend(x_test[:, None]), wide)]
     shuffled = np.random.default_rng(visit.seed).permutation(y_train)
     # The same w with other values.
     without_y = NadarayaWatsonRegressor(bandwidth=1 / w).fit(x_train[:, None], shuffled).attend(x_test[:, None])
@@ -46,7 +47,7 @@ def compute(visit: Visit) -> Findings:
     return findings(
         TEXTS,
         {
-            "density": _map(visit, w, weights, keys),
+            "density": _maps(visit, {1.0: wide, w: weights}, keys[:2]),
             "smoothness": _smoothness(visit, fixed, largest, wobble),
             "uneven": _uneven(visit),
         },
@@ -54,8 +55,8 @@ def compute(visit: Visit) -> Findings:
         noise=NOISE,
         fewest=keys[0].min(),
         most=keys[0].max(),
-        ends=keys[0][ENDS].mean(),
-        middle=keys[0][MIDDLE].mean(),
+        ends=[each[ENDS].mean() for each in keys],
+        middle=[each[MIDDLE].mean() for each in keys],
         ratio=root_mean_square(wobble[dark]) / root_mean_square(wobble[~dark]),
         without_y=float(np.abs(without_y - weights).max()),
         draws=DRAWS,
@@ -94,29 +95,32 @@ def uneven_errors(seed: int) -> list[float]:
     return [root_mean_square(model.predict(FINE[:, None]) - data.y_truth) for model in uneven_models(data)]
 
 
-def _map(visit: Visit, w: float, weights: NDArray[Any], keys: list[NDArray[Any]]) -> Figure:
+def _maps(visit: Visit, weights: dict[float, NDArray[Any]], keys: list[NDArray[Any]]) -> Figure:
     x_train, x_test = visit.data.x_train, visit.data.x_test
-    figure = style.picture(8.4, 4.4)
-    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(1.25, 1.0))
+    figure = style.picture(10.0, 4.0)
+    *maps, right = figure.subplots(1, 3, sharey=True, width_ratios=(1.2, 1.2, 1.0))
     rows, columns = len(x_test), len(x_train)
-    style.heatmap(style.dress(left, grid=False), weights, style.scale(weights), aspect="auto")
     # Between two columns: as many keys are smaller.
     place = np.searchsorted(x_train, x_test) - 0.5
-    left.plot(place, np.arange(rows), color=style.VERMILION, linewidth=2.0, label=visit.label(TEXTS["place"]))
-    left.plot([-0.5, columns - 0.5], [-0.5, rows - 0.5], ":", color=style.INK, linewidth=1.4)
-    left.set(
-        title=visit.label(TEXTS["weights"], w=w),
-        xlabel=visit.label(TEXTS["keys"]),
-        ylabel=visit.label(TEXTS["queries"]),
-        xlim=(-0.5, columns - 0.5),
-        ylim=(rows - 0.5, -0.5),
-    )
-    style.legend(left, loc="lower left")
+    for ax, (w, each) in zip(maps, weights.items(), strict=True):
+        style.heatmap(style.dress(ax, grid=False), each, style.scale(each), aspect="auto")
+        ax.plot(place, np.arange(rows), color=style.VERMILION, linewidth=2.0, label=visit.label(TEXTS["place"]))
+        ax.plot([-0.5, columns - 0.5], [-0.5, rows - 0.5], ":", color=style.INK, linewidth=1.4)
+        ax.set(
+            title=visit.label(TEXTS["weights"], w=w),
+            xlabel=visit.label(TEXTS["keys"]),
+            xlim=(-0.5, columns - 0.5),
+            ylim=(rows - 0.5, -0.5),
+        )
+    maps[0].set_ylabel(visit.label(TEXTS["queries"]))
+    maps[1].tick_params(labelleft=False)
+    style.legend(maps[1], loc="lower left")
     style.dress(right)
-    for each, colour, dash, name in zip(
+    for effective, colour, dash, name in zip(
         keys, (style.BLUE, style.GREEN), ("-", "--"), ("fixed", "adaptive"), strict=True
     ):
-        right.plot(each, np.arange(rows), color=colour, linestyle=dash, linewidth=2.2, label=visit.label(TEXTS[name]))
+        label = visit.label(TEXTS[name])
+        right.plot(effective, np.arange(rows), color=colour, linestyle=dash, linewidth=2.2, label=label)
     right.set(title=visit.label(TEXTS["effective"]), xlim=(0, 1.2 * float(keys[0].max())))
     right.tick_params(labelleft=False)
     style.legend(right, loc="upper right")
