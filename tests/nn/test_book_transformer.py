@@ -33,6 +33,8 @@ def wide(*shape):
 
 # ---- attention in several heads
 
+SIZES = {"key_size": 4, "query_size": 5, "value_size": 3}
+
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_multi_head_attention_is_torchs(bias):
@@ -58,7 +60,7 @@ def test_multi_head_attention_is_torchs(bias):
     [
         ((4, 5, 3, 8, 2, 0.1), {}, False, False),
         ((4, 5, 3, 8, 2, 0.1, True), {}, False, True),
-        ((), dict(key_size=4, query_size=5, value_size=3, num_hiddens=8, num_heads=2, dropout=0.1), False, False),
+        ((), {**SIZES, "num_hiddens": 8, "num_heads": 2, "dropout": 0.1}, False, False),
         ((8, 2, 0.1), {}, True, False),
         ((8, 2, 0.1), {"bias": True}, True, True),
         ((), {"num_hiddens": 8, "num_heads": 2, "dropout": 0.1}, True, False),

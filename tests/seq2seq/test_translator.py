@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import random
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -186,3 +188,24 @@ def test_108_forged_descriptions(letters: Translator, tmp_path: Path, changes: d
         return
     with pytest.raises(TranslatorError, match=message):
         Translator.load(tmp_path / "f.regard")
+
+
+def test_loading_and_translating_do_not_import_the_compiler(tmp_path):
+    """torch._dynamo takes seconds to import, at each run, eval and align of the command line."""
+    letters = Vocabulary.learn(["ab"], "characters")
+    made = {
+        "gru": Architecture(4, 4, score="bilinear"),
+        "lstm": Architecture(4, 4, cell="lstm", score="gaussian", coverage=True),
+    }
+    for name, architecture in made.items():
+        Translator(Seq2Seq(architecture, len(letters), len(letters)), letters, letters).save(tmp_path / name)
+    code = f"""
+import sys
+from regard.seq2seq import Translator
+for name in {list(made)!r}:
+    translator = Translator.load({str(tmp_path)!r} + "/" + name)
+    translator.translate(["ab"], beam=3), translator.align(["ab"], ["ba"])
+print("torch._dynamo" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "False\n"

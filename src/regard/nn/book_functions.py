@@ -47,7 +47,8 @@ def nadaraya_watson(
     -------
     y_hat (m,), attention_w (n, m) with a column for each prediction, as in the book.
 
-    *Empty rows*: zeros, where the kernel is 0 for all keys; ``regard.pool`` has the limit, the nearest key. *Cost*: O(n·m).
+    *Empty rows*: zeros, where the kernel is 0 for all keys; ``regard.pool`` has the limit, the nearest key.
+    *Cost*: O(n·m).
 
     >>> x = torch.tensor([0.0, 1.0, 3.0])
     >>> nadaraya_watson(x, 2 * x, torch.tensor([0.5]), lambda u: (u.abs() < 1.0).float())[0].tolist()

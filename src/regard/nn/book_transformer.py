@@ -71,11 +71,12 @@ class MultiHeadAttention(nn.Module):
             valid_lens = torch.as_tensor(valid_lens, device=queries.device).repeat_interleave(self.num_heads, 0)
         rows = (self._split(layer(x)) for layer, x in ((self.W_q, queries), (self.W_k, keys), (self.W_v, values)))
         output = self.attention(*rows, valid_lens)  # (B·heads, Q, size)
-        return self.W_o(output.unflatten(0, (-1, self.num_heads)).transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+        heads = output.view(-1, self.num_heads, *output.shape[1:])
+        return self.W_o(heads.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
     def _split(self, rows: Tensor) -> Tensor:
         """(B, n, num_hiddens) → (B·num_heads, n, num_hiddens/num_heads)."""
-        return rows.unflatten(2, (self.num_heads, -1)).transpose(1, 2).flatten(0, 1)
+        return rows.view(*rows.shape[:2], self.num_heads, -1).transpose(1, 2).flatten(0, 1)
 
 
 class PositionalEncoding(nn.Module):
@@ -96,7 +97,7 @@ class PositionalEncoding(nn.Module):
         at_least_one(num_hiddens=num_hiddens, max_len=max_len)
         self.dropout = nn.Dropout(dropout)
         # As in the book it is no part of the state.
-        self.register_buffer("P", sinusoids(max_len, num_hiddens).unsqueeze(0), persistent=False)
+        self.register_buffer("P", sinusoids(torch.arange(max_len), num_hiddens).unsqueeze(0), persistent=False)
 
     def forward(self, X: Tensor) -> Tensor:
         """X (B, n, num_hiddens), n at most max_len; returns the same shape."""
@@ -105,15 +106,15 @@ class PositionalEncoding(nn.Module):
         return self.dropout(X + self.P[:, : X.shape[1]].to(X.dtype))  # type: ignore[no-any-return]
 
 
-def sinusoids(positions: int, features: int, start: int = 0) -> Tensor:
-    """sin and cos (positions, features) of position/10000^(2j/features), interleaved, from position ``start``."""
-    position = torch.arange(start, start + positions, dtype=torch.float64)[:, None]
-    angle = position / 10_000.0 ** (torch.arange(0, features, 2, dtype=torch.float64) / features)
-    return torch.stack([angle.sin(), angle.cos()], -1).flatten(1)[:, :features].float()
+def sinusoids(position: Tensor, features: int) -> Tensor:
+    """sin and cos (n, features) of position/10000^(2j/features), interleaved, for positions (n,)."""
+    rate = 10_000.0 ** (-torch.arange(0, features, 2, device=position.device) / features)
+    angle = position[:, None] * rate
+    return torch.stack([angle.sin(), angle.cos()], -1).flatten(1)[:, :features]
 
 
 class AddNorm(nn.Module):
-    """LayerNorm(X + dropout(Y)): ``AddNorm(normalized_shape, dropout)``, in edition 1.0 ``AddNorm(norm_shape, dropout)``.
+    """LayerNorm(X + dropout(Y)): ``AddNorm(normalized_shape, dropout)``, in 1.0 ``AddNorm(norm_shape, dropout)``.
 
     >>> AddNorm(4, 0.5).eval()(torch.ones(2, 3, 4), torch.ones(2, 3, 4)).shape
     torch.Size([2, 3, 4])

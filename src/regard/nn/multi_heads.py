@@ -28,9 +28,9 @@ class MultiHead(nn.Module):
     bias : whether ``W_q``, ``W_k``, ``W_v`` and ``W_o`` have a bias.
     device, dtype : of the parameters.
 
-    The module is called like ``AttentionPooling``, on (B, Q, query_size), (B, K, key_size) and (B, K, value_size), or on
-    the same without B, which is a batch of one. Weights are (B, heads, Q, K), and ``attn_mask`` may have that shape too,
-    a mask for each head. ``multi_head`` is another name of this class.
+    The module is called like ``AttentionPooling``, on (B, Q, query_size), (B, K, key_size) and (B, K, value_size), or
+    on the same without B, which is a batch of one. Weights are (B, heads, Q, K), and ``attn_mask`` may have that shape
+    too, a mask for each head. ``multi_head`` is another name of this class.
 
     *Empty rows*: zeros, or the bias of ``W_o``. *Cost*: that of the pooling for each head, and the four projections;
     with ``is_causal`` a boolean for each pair of query and key.
@@ -171,7 +171,10 @@ class MultiHead(nn.Module):
         """(B, heads, …) → (B, kv_heads, heads/kv_heads, …) if heads share keys; (B, 1, …) → (B, 1, 1, …)."""
         if self.kv_heads == self.heads:
             return per_head
-        return per_head.unsqueeze(1) if per_head.shape[1] == 1 else per_head.unflatten(1, (self.kv_heads, -1))
+        if per_head.shape[1] == 1:
+            return per_head.unsqueeze(1)
+        batch, heads, *rest = per_head.shape
+        return per_head.reshape(batch, self.kv_heads, heads // self.kv_heads, *rest)
 
     def _shared(self, rows: Tensor) -> Tensor:
         """(B, kv_heads, K, size) → (B, kv_heads, 1, K, size), which broadcasts over a group of heads."""
