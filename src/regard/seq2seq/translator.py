@@ -65,6 +65,11 @@ class Translation(NamedTuple):
     weights: NDArray[Any]  # (len(tokens), len(source_tokens))
     score: float  # mean log-probability of a token
 
+    @property
+    def ended(self) -> bool:
+        """Whether the last of the tokens is the end token; it is not if the translation was truncated."""
+        return self.tokens[-1:] == ("<eos>",)
+
 
 NOTHING = Translation("", (), (), np.zeros((0, 0), np.float32), 0.0)
 
