@@ -5,13 +5,13 @@
     python benchmarks/multi30k.py --data FOLDER --pair de-en --out OUT --score [--model transformer] [--save]
 
 FOLDER holds train, val and test_2016_flickr as raw text, NAME.LANGUAGE.gz. Texts are lowercased. The first two commands
-train on ``train``, keep the best epoch on ``val``, print each figure as soon as it is known, and write the translations.
-They need numpy, torch and sentencepiece only; BLEU is then ``regard.seq2seq.corpus_bleu``. The third scores the
-translations by sacrebleu, and with --save writes results/multi30k.md.
+train on ``train``, keep the best epoch on ``val``, print each figure as soon as it is known, and write the
+translations. They need numpy, torch and sentencepiece only; BLEU is then ``regard.seq2seq.corpus_bleu``. The third
+scores the translations by sacrebleu, and with --save writes results/multi30k.md.
 
 The transformer's recipe is that of published small transformers on Multi30k: four layers of 256 features with dropout
-0.3, label smoothing 0.1, a joint vocabulary of byte pairs with BPE dropout, batches by tokens, the inverse square root of
-the step as learning rate, and the mean of the last ten epochs' weights.
+0.3, label smoothing 0.1, a joint vocabulary of byte pairs with BPE dropout, batches by tokens, the inverse square root
+of the step as learning rate, and the mean of the last ten epochs' weights.
 """
 
 from __future__ import annotations
@@ -190,7 +190,9 @@ def text_of(rows: list[dict[str, Any]]) -> str:
             bleu = [f"{row[f'{split}_{width}']['bleu']:.2f}" for width in BEAMS]
             seconds = [f"{row[f'{split}_{width}_seconds']:.1f}" for width in BEAMS]
             made = [f"{row['seconds']:.0f} s", str(row["epochs"]), f"{row['parameters'] / 1e6:.1f} M"]
-            lines.append([row["pair"], row.get("model", "gru"), *made, file, *bleu, f"{row[f'{split}_5']['chrf']:.2f}", *seconds])
+            lines.append(
+                [row["pair"], row.get("model", "gru"), *made, file, *bleu, f"{row[f'{split}_5']['chrf']:.2f}", *seconds]
+            )
     first = rows[0]
     told = f"{first['device']}, torch {first['torch']}; lowercased, sacrebleu {first['test_1']['bleu_signature']}"
     return f"{told}\n\n{table(head, lines)}"

@@ -150,7 +150,10 @@ def test_a_folder_that_holds_something_is_left_alone(capfd) -> None:
     ("arguments", "message"),
     [
         (("train", "none.tsv", "--out", "x"), "none.tsv: no such file"),
-        (("train", "pairs.tsv", "--out", ".", "--resume"), ".: contains no checkpoint.regard to resume from, but a.txt"),
+        (
+            ("train", "pairs.tsv", "--out", ".", "--resume"),
+            ".: contains no checkpoint.regard to resume from, but a.txt",
+        ),
         (("train", "pairs.tsv", "--out", "x", "--resume", "--force"), "--resume and --force exclude each other"),
         (("train", "pairs.tsv", "--out", "x", "--cell", "rnn"), "cell must be one of 'gru', 'lstm', got 'rnn'"),
         (("train", "pairs.tsv", "--out", "x", "--epochs", "0"), "epochs must be a whole number of at least 1, got 0"),

@@ -78,9 +78,7 @@ class Decoder(Protocol):
     def say(self, output: Tensor) -> Tensor: ...
 
 
-def scheduled_sampling(
-    decoder: Decoder, tokens: Tensor, own: Tensor, state: Any, memory: Any
-) -> tuple[Tensor, Tensor]:
+def scheduled_sampling(decoder: Decoder, tokens: Tensor, own: Tensor, state: Any, memory: Any) -> tuple[Tensor, Tensor]:
     """What a decoder's ``forward`` returns, step by step: where ``own`` is True the input is the model's prediction."""
     scores: list[Tensor] = []
     all_weights: list[Tensor] = []

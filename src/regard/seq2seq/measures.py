@@ -1,7 +1,7 @@
 """Quality of translations: the fraction that match exactly, BLEU and chrF.
 
-``quality`` calls sacrebleu, whose figures are comparable between papers. ``corpus_bleu`` is the same BLEU where there is
-no sacrebleu, as on machines for training.
+``quality`` calls sacrebleu, whose figures are comparable between papers. ``corpus_bleu`` is the same BLEU where there
+is no sacrebleu, as on machines for training.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def quality(said: Sequence[str], wanted: Sequence[str]) -> Quality:
 def corpus_bleu(said: Sequence[str], wanted: Sequence[str]) -> float:
     """BLEU (0 to 100) of translations against one reference each, as sacrebleu computes it by default.
 
-    100·min(1, e^(1 − reference length/length))·(Π p_n)^(1/4), the p_n being the precisions of n-grams, n = 1 … 4, of the
-    whole corpus; the k-th of them without a match counts as half of the one before, from 1/2 of a match.
+    100·min(1, e^(1 − reference length/length))·(Π p_n)^(1/4), the p_n being the precisions of n-grams, n = 1 … 4, of
+    the whole corpus; the k-th of them without a match counts as half of the one before, from 1/2 of a match.
 
     *Cost*: O(tokens).
 

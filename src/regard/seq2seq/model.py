@@ -95,7 +95,6 @@ class Architecture:
         if not (number and 0.0 <= self.dropout < 1.0):
             raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout!r}")
 
-
     def parts(self, source_size: int, target_size: int) -> tuple[Encoder, AttentionDecoder]:
         """Encoder and decoder."""
         sizes = self.embed_size, self.hidden_size
@@ -113,8 +112,8 @@ _KINDS: dict[str, type[AnyArchitecture]] = {"transformer": TransformerArchitectu
 
 def as_plain(architecture: AnyArchitecture) -> dict[str, Any]:
     """An architecture as values that JSON can represent."""
-    kind = {"kind": name for name, made in _KINDS.items() if isinstance(architecture, made)}
-    return {**kind, **asdict(architecture)}
+    kinds = [("kind", name) for name, made in _KINDS.items() if isinstance(architecture, made)]
+    return {**dict(kinds), **asdict(architecture)}
 
 
 def from_plain(plain: Mapping[str, Any]) -> AnyArchitecture:
@@ -182,7 +181,9 @@ class Seq2Seq(nn.Module):
 
     def align_by(self, layer: int, head: int | None) -> None:
         """Choose the attention whose weights a transformer's translations have: a head, or the mean of a layer."""
-        if not isinstance(self.architecture, TransformerArchitecture) or not isinstance(self.decoder, TransformerWriter):
+        if not isinstance(self.architecture, TransformerArchitecture) or not isinstance(
+            self.decoder, TransformerWriter
+        ):
             raise ValueError("a recurrent model has one attention only")
         self.architecture = replace(self.architecture, alignment_layer=layer, alignment_head=head)
         self.decoder.architecture = self.architecture

@@ -170,9 +170,10 @@ class SampledSentences:
 
     def __call__(self, epoch: int) -> tuple[Sentences, Sentences]:
         """Source and target sentences of an epoch, which depend on it and the seed only."""
-        wanted = [self._next.pop(number, None) or self._worker.submit(self._made, number) for number in (epoch, epoch + 1)]
-        self._next = {epoch: wanted[0], epoch + 1: wanted[1]}
-        return wanted[0].result()
+        self._next = {
+            number: self._next.get(number) or self._worker.submit(self._made, number) for number in (epoch, epoch + 1)
+        }
+        return self._next[epoch].result()
 
     def close(self) -> None:
         """Drop what is not needed any more."""
@@ -219,8 +220,8 @@ def learn(
     valid : validation pairs, for early stopping and for choosing the best epoch.
     architecture, lesson, training : settings of the model, of the task, and of the training. Its ``criterion`` may be
         "loss", "bleu" or "exact", those of greedy translations of the validation pairs.
-    start : a translator to continue from, or to fine-tune on other pairs: its architecture, vocabularies and weights are
-        where the training starts, and it is left unchanged.
+    start : a translator to continue from, or to fine-tune on other pairs: its architecture, vocabularies and weights
+        are where the training starts, and it is left unchanged.
     device : "cpu" or "cuda".
     folder : an existing folder for checkpoints, metrics (JSON lines) and finally the translator.
     resume : continue from the checkpoint in ``folder``.
@@ -234,8 +235,8 @@ def learn(
     """
     lesson, training = lesson or Lesson(), training or Training()
     one_of(CRITERIA, criterion=training.criterion)
-    first = _first(train, architecture, lesson, start, training.seed).to(device)
-    model, source, target = first.model, first.source, first.target
+    model, source, target = _first(train, architecture, lesson, start, training.seed)
+    first = Translator(model.to(device), source, target)
     (train_pairs, train_ids), (valid_pairs, valid_ids) = (
         _encode(pairs, source, target, lesson, name) for name, pairs in (("train", train), ("valid", valid))
     )
@@ -260,10 +261,15 @@ def learn(
     finally:
         if sampled is not None:
             sampled.close()
-    first.metadata = {"ended": outcome.ended, "epochs": len(outcome.losses), "steps": outcome.steps, "pairs": len(train)}
+    first.metadata = {
+        "ended": outcome.ended,
+        "epochs": len(outcome.losses),
+        "steps": outcome.steps,
+        "pairs": len(train),
+    }
     model.eval()
     if outcome.ended != "interrupted":
-        _choose_alignment(first, valid_pairs)
+        _choose_alignment(model, first, valid_pairs)
         if folder is not None and Processes().first:
             first.save(Path(folder) / MODEL, force=True)
     return Learned(first, outcome)
@@ -271,19 +277,21 @@ def learn(
 
 def _first(
     train: Pairs, architecture: AnyArchitecture | None, lesson: Lesson, start: Translator | None, seed: int
-) -> Translator:
-    """The translator before training: a new one, or a copy of the one to continue from."""
+) -> tuple[Seq2Seq, Vocabulary, Vocabulary]:
+    """The model before training and its vocabularies: new ones, or a copy of those to continue from."""
     if start is not None:
+        if not isinstance(start.model, Seq2Seq):
+            raise ValueError("start must be one translator, got an ensemble")
         if architecture not in (None, start.architecture):
             raise ValueError("architecture must be None or that of start, whose weights the training starts from")
-        return Translator(deepcopy(start.model), start.source, start.target)
+        return deepcopy(start.model), start.source, start.target
     source, target = lesson.vocabularies(train)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = Seq2Seq(architecture or Architecture(), len(source), len(target))
     if getattr(model.architecture, "shared", False) and not lesson.joint:
         raise ValueError("shared=True needs one vocabulary for both sides: Lesson(joint=True)")
-    return Translator(model, source, target)
+    return model, source, target
 
 
 def _measured(translator: Translator, valid: Pairs) -> dict[str, float]:
@@ -294,13 +302,13 @@ def _measured(translator: Translator, valid: Pairs) -> dict[str, float]:
     return {"bleu": corpus_bleu(translations, wanted), "exact": exact}
 
 
-def _choose_alignment(translator: Translator, valid: Pairs) -> None:
+def _choose_alignment(model: Seq2Seq, translator: Translator, valid: Pairs) -> None:
     """Choose the layer and head of a transformer whose weights align best, if gold alignments are known.
 
-    Candidates are the mean of the heads of each layer, and each head; the choice becomes a setting of the model, and the
-    metadata have its error rate on the validation pairs.
+    Candidates are the mean of the heads of each layer, and each head; the choice becomes a setting of the model, and
+    the metadata have its error rate on the validation pairs.
     """
-    architecture = translator.architecture
+    architecture = model.architecture
     gold = gold_alignments(translator.source, translator.target, valid)
     if gold is None or not isinstance(architecture, TransformerArchitecture):
         return
@@ -313,7 +321,7 @@ def _choose_alignment(translator: Translator, valid: Pairs) -> None:
     wanted = [sources for sentence in gold for sources in sentence]
     errors = {candidate: error_rate(rows, wanted) for candidate, rows in found.items()}
     layer, head = min(candidates, key=lambda candidate: errors[candidate])
-    translator.model.align_by(layer, head)
+    model.align_by(layer, head)
     translator.metadata["alignment"] = {"layer": layer, "head": head, "validation_error_rate": errors[layer, head]}
 
 

@@ -29,7 +29,7 @@ def fastest_threads(step: Callable[[], object], largest: int | None = None) -> i
 
     *Cost*: four steps with each number.
     """
-    largest = torch.get_num_threads() if largest is None else largest
+    largest = int(torch.get_num_threads()) if largest is None else largest
     candidates = [count for count in (2**power for power in range(largest.bit_length())) if count < largest]
     candidates.append(largest)
     if len(candidates) == 1:
@@ -47,4 +47,4 @@ def fastest_threads(step: Callable[[], object], largest: int | None = None) -> i
     for count in candidates[1:]:
         if median(seconds[count]) < LEAST_GAIN * median(seconds[chosen]):
             chosen = count
-    return chosen
+    return int(chosen)

@@ -4,8 +4,8 @@ The result is a function of the task, the settings and the seed. A checkpoint ho
 training depends on, so an interrupted and resumed training ends with the same weights, bit for bit on a CPU.
 
 Where ``torch.distributed`` is initialised, as in ``processes.process_group``, its processes train together by torch's
-DistributedDataParallel: each takes its part of the batches of a step, and the result is that of one process, to rounding
-and but for the random numbers of dropout.
+DistributedDataParallel: each takes its part of the batches of a step, and the result is that of one process, to
+rounding and but for the random numbers of dropout.
 """
 
 from __future__ import annotations
@@ -330,9 +330,7 @@ class Trainer:
                 total += self._step(group, min(progress, 1.0))
                 at.batch, at.step, at.seconds = at.batch + len(group), at.step + 1, monotonic() - self._began
                 # All processes save and stop together.
-                stop, due = map(
-                    bool, self._processes.sums(interrupted(), monotonic() - self._saved >= self._every)
-                )
+                stop, due = map(bool, self._processes.sums(interrupted(), monotonic() - self._saved >= self._every))
                 if stop or due or at.step % STEPS_PER_CHECK == 0 or at.batch == len(batches):
                     total = self._add_losses(total)
                     self._check_loss(steps)
@@ -488,7 +486,9 @@ class Trainer:
             for number, state in self._optimiser.state_dict()["state"].items()
             for name, value in state.items()
         }
-        random = {_of_rank("cpu", rank): state for rank, state in enumerate(self._processes.gathered(torch.get_rng_state()))}
+        random = {
+            _of_rank("cpu", rank): state for rank, state in enumerate(self._processes.gathered(torch.get_rng_state()))
+        }
         if torch.cuda.is_available():
             states = self._processes.gathered(torch.cuda.get_rng_state())
             random.update({_of_rank("cuda", rank): state for rank, state in enumerate(states)})
@@ -508,7 +508,9 @@ class Trainer:
         self.task.module.load_state_dict(tensors["model"])
         device = next(self.task.module.parameters()).device
         recent = sorted((name for name in tensors if name.startswith("recent")), key=lambda name: int(name[6:]))
-        groups = [{name: part.to(device) for name, part in tensors.get(group, {}).items()} for group in ("best", *recent)]
+        groups = [
+            {name: part.to(device) for name, part in tensors.get(group, {}).items()} for group in ("best", *recent)
+        ]
         self._best, self._recent = groups[0], groups[1:]
         states: dict[int, dict[str, Tensor]] = {}
         for name, value in tensors.get("adam", {}).items():

@@ -243,7 +243,8 @@ class TokenEmbedding(nn.Module):
 class TransformerReader(TokenEmbedding):
     """The encoder of the transformer: a sentence in, one state per token out. Padding has no effect.
 
-    *Empty rows*: an error; a sentence has at least one token. *Cost*: O(S²·embed_size + S·embed_size·ffn_size) per layer.
+    *Empty rows*: an error; a sentence has at least one token. *Cost*: O(S²·embed_size + S·embed_size·ffn_size) per
+    layer.
 
     >>> encoder = TransformerReader(TransformerArchitecture(8, 16, 2, 2), 10)
     >>> encoder(torch.tensor([[1, 2, 3], [4, 0, 0]]), torch.tensor([3, 1])).states.shape
@@ -296,7 +297,7 @@ class TransformerWriter(TokenEmbedding):
     def start(self, encoded: EncodedTokens, room: int | None = None) -> PrefixKeys:
         """The state before the first token; with ``room`` for that many tokens, its tensors keep their shapes."""
         a = self.architecture
-        shape = len(encoded.states), 2, a.heads, room or 0, a.embed_size // a.heads
+        shape = encoded.states.shape[0], 2, a.heads, room or 0, a.embed_size // a.heads
         position = None if room is None else torch.zeros(1, dtype=torch.int64, device=encoded.states.device)
         return PrefixKeys(tuple(encoded.states.new_zeros(shape) for _ in self.layers), position)
 
@@ -340,15 +341,11 @@ class TransformerWriter(TokenEmbedding):
         """The weights (layers, B, heads, T, S) of every attention to the source, for tokens (B, T)."""
         return torch.stack(self._all_at_once(tokens, self.remember(encoded), set(range(len(self.layers))))[1])
 
-    def _all_at_once(
-        self, tokens: Tensor, memory: SourceKeys, with_weights: set[int]
-    ) -> tuple[Tensor, list[Tensor]]:
+    def _all_at_once(self, tokens: Tensor, memory: SourceKeys, with_weights: set[int]) -> tuple[Tensor, list[Tensor]]:
         x = self.embedded(tokens, torch.arange(tokens.shape[1], device=tokens.device))
         weights: list[Tensor] = []
         for number, (layer, source) in enumerate(zip(self.layers, memory.layers, strict=True)):
-            x, found = layer.attend(
-                layer(x, is_causal=True), source, memory.mask, need_weights=number in with_weights
-            )  # type: ignore[operator]
+            x, found = layer.attend(layer(x, is_causal=True), source, memory.mask, need_weights=number in with_weights)  # type: ignore[operator]
             x = layer.transform(x)  # type: ignore[operator]
             weights += [] if found is None else [found]
         return self.norm(x), weights

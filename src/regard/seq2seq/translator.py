@@ -46,11 +46,11 @@ _KIND = FileKind(
 class SkippedInitialisation(TorchFunctionMode):
     """A context in which modules are created without initialising their parameters.
 
-    On the meta device there is nothing to initialise, and drawing normal numbers there imports torch._dynamo, which takes
-    seconds.
+    On the meta device there is nothing to initialise, and drawing normal numbers there imports torch._dynamo, which
+    takes seconds.
     """
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(func, "__module__", None) == "torch.nn.init":
             return args[0] if args else kwargs["tensor"]
         return func(*args, **(kwargs or {}))
@@ -142,7 +142,8 @@ class Translator:
         copy_unknown: bool = False,
         batch_size: int = 64,
     ) -> list[list[Translation]]:
-        """At most ``count`` translations per text, best first, by their ``score``; an empty text has one, which is empty.
+        """At most ``count`` translations per text, best first, by their ``score``; an empty text has one, which is
+        empty.
 
         Parameters
         ----------
@@ -197,15 +198,16 @@ class Translator:
         decoder = self.model.decoder
         if not isinstance(decoder, TransformerWriter):
             raise ValueError("source_weights needs a transformer; the weights of other models are those of align")
-        both = Sentences([self.source.encode(text) for text in sources]), Sentences(
-            [self.target.encode(text) for text in targets]
+        both = (
+            Sentences([self.source.encode(text) for text in sources]),
+            Sentences([self.target.encode(text) for text in targets]),
         )
         found: list[NDArray[Any]] = [np.zeros((0, 0, 0, 0), np.float32)] * len(sources)
         for rows in _by_length(both[0], batch_size):
             batch = collate(*both, rows).to(self.device)
             self.model.eval()
             with torch.no_grad():
-                encoded = self.model.encoder(batch.source, batch.lengths)
+                encoded: Any = self.model.encoder(batch.source, batch.lengths)
                 weights = decoder.source_weights(batch.tokens, encoded).cpu().numpy()
             for number, row in enumerate(rows):
                 found[row] = weights[:, number, :, : both[1].lengths[row], : both[0].lengths[row]]
@@ -213,7 +215,10 @@ class Translator:
 
     @classmethod
     def ensemble(cls, translators: Sequence[Translator]) -> Translator:
-        """Translators with the same vocabularies as one, whose probabilities are the mean of theirs; it is not saved."""
+        """Translators with the same vocabularies as one, whose probabilities are the mean of theirs.
+
+        It cannot be saved.
+        """
         first = _alike(translators)
         return cls(Ensemble([one.model for one in translators]), first.source, first.target)  # type: ignore[misc]
 

@@ -86,8 +86,8 @@ class Vocabulary:
         Parameters
         ----------
         texts : the training texts.
-        unit : "words", "characters", "sentencepiece" (its unigram model) or "bpe" (byte-pair encoding); the last two need
-            ``pip install 'regard[seq2seq]'``.
+        unit : "words", "characters", "sentencepiece" (its unigram model) or "bpe" (byte-pair encoding); the last two
+            need ``pip install 'regard[seq2seq]'``.
         min_count : tokens with a lower count are left out; sentencepiece has its own rule and accepts 1 only.
         max_size : maximum number of ids, including the four special ones; sentencepiece requires it, and may
             return fewer if there are too few texts.
@@ -144,8 +144,8 @@ class Vocabulary:
 
         Parameters
         ----------
-        alpha : for "bpe" the probability that a merge is left out (BPE dropout); for "sentencepiece" the exponent of the
-            segmentations' probabilities, the smaller the more uniform.
+        alpha : for "bpe" the probability that a merge is left out (BPE dropout); for "sentencepiece" the exponent of
+            the segmentations' probabilities, the smaller the more uniform.
         """
         if self.unit not in _PIECES:
             raise ValueError(f"segmentations are sampled for units 'sentencepiece' and 'bpe', got {self.unit!r}")
@@ -247,9 +247,7 @@ def token_alignment(
     return tuple(tuple(sorted(numbers)) for numbers in found)
 
 
-def gold_alignments(
-    source: Vocabulary, target: Vocabulary, pairs: Pairs
-) -> list[tuple[tuple[int, ...], ...]] | None:
+def gold_alignments(source: Vocabulary, target: Vocabulary, pairs: Pairs) -> list[tuple[tuple[int, ...], ...]] | None:
     """``token_alignment`` of every pair; None if the pairs have no alignments, or tokens no positions."""
     if pairs.alignment is None or {source.unit, target.unit} & {*_PIECES}:
         return None
@@ -289,7 +287,9 @@ def _sentencepiece() -> Any:
     try:
         return import_module("sentencepiece")
     except ImportError:
-        raise ValueError("units 'sentencepiece' and 'bpe' need sentencepiece; run pip install 'regard[seq2seq]'") from None
+        raise ValueError(
+            "units 'sentencepiece' and 'bpe' need sentencepiece; run pip install 'regard[seq2seq]'"
+        ) from None
 
 
 def _learn_pieces(texts: list[str], max_size: int, kind: str) -> bytes:

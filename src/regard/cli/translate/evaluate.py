@@ -25,8 +25,8 @@ from regard.cli.translate.translate_arguments import (
 class Evaluate:
     """Translate test pairs and compare with their targets: exact matches, BLEU and chrF (sacrebleu).
 
-    If the model was trained with --lower, the targets are lowercased first. The first figure is the one to look at: BLEU,
-    or exact matches where most targets are shorter than the four words that BLEU compares.
+    If the model was trained with --lower, the targets are lowercased first. The first figure is the one to look at:
+    BLEU, or exact matches where most targets are shorter than the four words that BLEU compares.
     """
 
     model: Model

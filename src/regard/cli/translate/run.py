@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.console import spinner, write_json, write_output
-from regard.cli.translate.translate_arguments import Beam, Device, Ensemble, Model, load_translator
+from regard.cli.translate.translate_arguments import Device, Ensemble, Model, load_translator
 
 if TYPE_CHECKING:
     from regard.seq2seq.translator import Translation
@@ -23,8 +23,8 @@ LINES_PER_BLOCK = 256
 class RunTranslator:
     """Translate lines of text: standard input to standard output, or a file.
 
-    Writes one line for each line read, as soon as it is translated: a program that writes a line and waits for its answer
-    gets it. An empty line stays empty. A line of more than 1,000 tokens is truncated, with a warning.
+    Writes one line for each line read, as soon as it is translated: a program that writes a line and waits for its
+    answer gets it. An empty line stays empty. A line of more than 1,000 tokens is truncated, with a warning.
     """
 
     model: Model
@@ -36,8 +36,8 @@ class RunTranslator:
         int | None,
         typer.Option(
             min=1,
-            help="Write up to this many translations of each line: its number, the score (log-probability per token) and "
-            "the text, separated by tabs.",
+            help="Write up to this many translations of each line: its number, the score (log-probability per token) "
+            "and the text, separated by tabs.",
         ),
     ] = None
     normalise: Annotated[float, typer.Option(help="Divide a log-probability by the length to this power.")] = 1.0

@@ -136,12 +136,10 @@ class Train:
     order: Annotated[
         str | None, _network("Recurrent: textbook (default): attend, then step; luong: step, then attend.")
     ] = None
-    attention: Annotated[
-        str | None, _network("Recurrent: soft (default), hard (one token at a time) or none.")
-    ] = None
-    coverage: Annotated[
-        bool | None, _network("Recurrent: let the score depend on past attention.", "--coverage")
-    ] = None
+    attention: Annotated[str | None, _network("Recurrent: soft (default), hard (one token at a time) or none.")] = None
+    coverage: Annotated[bool | None, _network("Recurrent: let the score depend on past attention.", "--coverage")] = (
+        None
+    )
     ffn_size: Annotated[int | None, _network("Transformer: units of its position-wise networks: 1024.")] = None
     heads: Annotated[int | None, _network("Transformer: heads of its attention: 4.")] = None
     norm: Annotated[str | None, _network("Transformer: normalise before (pre, default) or after (post) a part.")] = None
@@ -152,9 +150,9 @@ class Train:
     seconds: Annotated[float | None, _training("Time limit in seconds.")] = None
     optimizer: Annotated[str, _training("adam or adamw.")] = "adam"
     learning_rate: Annotated[float, _training("Largest learning rate.")] = 1e-3
-    schedule: Annotated[
-        str, _training("cosine; plateau: halved when the loss stops improving; inverse: 1/√step.")
-    ] = "cosine"
+    schedule: Annotated[str, _training("cosine; plateau: halved when the loss stops improving; inverse: 1/√step.")] = (
+        "cosine"
+    )
     warmup: Annotated[int, _training("Steps over which the learning rate rises.")] = 100
     weight_decay: Annotated[float, _training("Of adamw.")] = 0.0
     beta2: Annotated[float, _training("Of Adam's second moments; transformers often have 0.98.")] = 0.999
@@ -172,9 +170,9 @@ class Train:
         _training("Threads on a CPU. Default: the number that is fastest in a few steps.", show_default=False),
     ] = None
     device: Device = "cpu"
-    log: Annotated[Log, typer.Option(help="Log lines where standard error is no terminal; json: also on a terminal.")] = (
-        Log.text
-    )
+    log: Annotated[
+        Log, typer.Option(help="Log lines where standard error is no terminal; json: also on a terminal.")
+    ] = Log.text
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write FOLDER/tensorboard too.")] = False
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue from the checkpoint in the folder, or start if there is none.")
@@ -209,10 +207,11 @@ class Train:
                 yield name
 
     def run(self) -> None:
-        from regard.seq2seq.model import Architecture, TransformerArchitecture
+        from regard.seq2seq.model import Architecture
         from regard.seq2seq.pair_training import MODEL, Lesson, learn
         from regard.seq2seq.processes import Processes, process_group
         from regard.seq2seq.trainer import Training
+        from regard.seq2seq.transformer import TransformerArchitecture
         from regard.seq2seq.translator import Translator
 
         # Every option has the name of its field; one that is not given has the default of the field.
@@ -270,7 +269,9 @@ class Train:
         others = [name for name in found if name not in (METRICS, TENSORBOARD) and not name.startswith(".")]
         if others and not self.force:
             if self.resume:
-                raise ValueError(f"{folder}: contains no {CHECKPOINT} to resume from, but {', '.join(sorted(others)[:3])}")
+                raise ValueError(
+                    f"{folder}: contains no {CHECKPOINT} to resume from, but {', '.join(sorted(others)[:3])}"
+                )
             raise ValueError(
                 f"{folder}: is not empty; continue its training with --resume, or start a new one with --force"
             )

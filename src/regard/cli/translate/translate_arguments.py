@@ -17,7 +17,9 @@ Model = Annotated[str, typer.Argument(help="Translator file, such as the model.r
 Beam = Annotated[int, typer.Option(min=1, help="Width of the beam search; 1 is greedy search.")]
 Ensemble = Annotated[
     list[str] | None,
-    typer.Option("--ensemble", metavar="FILE", help="Another translator, to average probabilities with; may be repeated."),
+    typer.Option(
+        "--ensemble", metavar="FILE", help="Another translator, to average probabilities with; may be repeated."
+    ),
 ]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 
