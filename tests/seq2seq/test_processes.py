@@ -21,11 +21,11 @@ from support.trainings import Line, words
 
 TESTS = Path(__file__).parents[1]
 # An uneven number of batches: the last step of an epoch has one, for two processes.
-SETTINGS = dict(
-    architecture=TransformerArchitecture(16, 16, 1, 2, dropout=0.0),
-    lesson=Lesson("characters", batch_size=32, label_smoothing=0.0),
-    training=Training(3, 5e-3, warmup=3, accumulate=2, patience=9),
-)
+SETTINGS = {
+    "architecture": TransformerArchitecture(16, 16, 1, 2, dropout=0.0),
+    "lesson": Lesson("characters", batch_size=32, label_smoothing=0.0),
+    "training": Training(3, 5e-3, warmup=3, accumulate=2, patience=9),
+}
 PROGRAM = f"""
 import os, sys
 sys.path.insert(0, {str(TESTS)!r})
@@ -86,8 +86,8 @@ def test_two_processes_learn_what_one_learns(tmp_path: Path) -> None:
 
 
 def _settings(folder: Path) -> dict:
-    from regard.seq2seq.checkpoints import _KIND
     from regard.data.sealed import read_sealed
+    from regard.seq2seq.checkpoints import _KIND
 
     return read_sealed(folder / CHECKPOINT, _KIND)[0]["settings"]
 
@@ -101,5 +101,5 @@ def test_alone_sums_are_what_was_given() -> None:
 
 def test_processes_must_divide_the_batches_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Processes, "__init__", lambda self: self.__dict__.update(rank=0, count=2))
-    with pytest.raises(ValueError, match="accumulate must be a multiple of the 2 processes, .* got 3"):
+    with pytest.raises(ValueError, match=r"accumulate must be a multiple of the 2 processes, .* got 3"):
         Trainer(Line(), Training(accumulate=3))

@@ -262,13 +262,13 @@ def test_settings_that_make_no_sense_are_refused(options: dict, message: str) ->
 def test_accumulated_batches_are_one_large_batch() -> None:
     """Of equal sizes: the gradient is that of the mean over all rows of the step."""
     found = []
+    orders = {epoch: Line().batches(epoch) for epoch in range(EPOCHS)}
     for accumulate in (1, 3):
         task = Line()
         for part in task.module:
             if isinstance(part, torch.nn.Dropout):
                 part.p = 0.0
         if accumulate == 1:
-            orders = {epoch: task.batches(epoch) for epoch in range(EPOCHS)}
             task.batches = lambda epoch: [orders[epoch][:3], orders[epoch][3:]]
         outcome = trained(task, accumulate=accumulate, clip=1e9)
         assert outcome.steps == EPOCHS * 2

@@ -46,12 +46,13 @@ _KIND = FileKind(
 class SkippedInitialisation(TorchFunctionMode):
     """A context in which modules are created without initialising their parameters.
 
-    On the meta device there is nothing to initialise, and drawing normal numbers there imports torch._dynamo, which
-    takes seconds.
+    On the meta device there is nothing to initialise, and drawing normal numbers there, or dividing them, imports
+    torch._dynamo, which takes seconds.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(func, "__module__", None) == "torch.nn.init":
+        divides = getattr(func, "__name__", "") in ("div", "__truediv__")
+        if divides or getattr(func, "__module__", None) == "torch.nn.init":
             return args[0] if args else kwargs["tensor"]
         return func(*args, **(kwargs or {}))
 

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 VALIDATION_FRACTION = 0.05
 # Seconds between two log lines within an epoch, where there is no terminal.
 SECONDS_PER_LINE = 30.0
-# Columns that the text beside the bar may take, of the 80 of a terminal.
-STATUS_COLUMNS = 56
+# Columns of a terminal, and of them those of the bar and the spaces beside it.
+COLUMNS = 80
+BAR_COLUMNS = 12
 
 
 class Log(StrEnum):
@@ -240,7 +241,7 @@ class Train:
                     folder=folder,
                     resume=resume,
                     watch=watch,
-                    threads=self.threads or "measured",
+                    threads="measured" if self.threads is None else self.threads,
                     tensorboard=self.tensorboard,
                 )
             if learned.outcome.ended == "interrupted":
@@ -335,29 +336,33 @@ class LogLines:
             }  # fmt: skip
             say(json.dumps(numbers))
             return
-        say(f"epoch {at.epoch}/{at.epochs}, step {at.step}/{at.steps}: {_numbers(at)}")
+        say(f"epoch {at.epoch}/{at.epochs}, step {at.step}/{at.steps}: {', '.join(_numbers(at))}")
 
 
-def _numbers(at: TrainingProgress) -> str:
+def _numbers(at: TrainingProgress) -> list[str]:
     """Loss, measures, speed and the time left."""
     measures = {"valid" if name == "loss" else name: value for name, value in at.measures.items()}
     parts = [f"{name} {value:.3g}" for name, value in {"loss": at.loss, **measures}.items()]
     rate = at.tokens_per_second
     parts.append(f"{rate / 1e3:,.0f}k tok/s" if rate >= 1e4 else f"{rate:,.0f} tok/s")
-    return ", ".join([*parts, f"{time_left(at.seconds_left)} left"])
+    return [*parts, f"{time_left(at.seconds_left)} left"]
 
 
 def _show(update: Update, losses: list[float], at: TrainingProgress) -> None:
-    """Update the bar and the text beside it; where there is room the losses are a curve."""
+    """Update the bar and the text beside it, in 80 columns; where there is room the losses are a curve."""
     from regard.plot.live import sparkline
 
     if math.isfinite(at.loss):
         losses.append(at.loss)
-    text = _numbers(at)
-    room = STATUS_COLUMNS - len(text) - 1
-    if room >= 4 and losses:
-        text = f"{sparkline(losses, room)} {text}"
-    update(total=at.steps, completed=at.step, status=text, description=f"epoch {at.epoch}/{at.epochs}")
+    description, parts = f"epoch {at.epoch}/{at.epochs}", _numbers(at)
+    room = COLUMNS - BAR_COLUMNS - len(description)
+    # The speed is left out first, then measures from the last.
+    while len(", ".join(parts)) > room and len(parts) > 2:
+        parts.pop(-2)
+    text = ", ".join(parts)
+    if room - len(text) > 4 and losses:
+        text = f"{sparkline(losses, room - len(text) - 1)} {text}"
+    update(total=at.steps, completed=at.step, status=text, description=description)
 
 
 def _option(name: str) -> str:
