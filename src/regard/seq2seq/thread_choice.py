@@ -15,8 +15,10 @@ from regard.nn.loo_training import torch_threads
 
 # Steps measured with each number of threads, in turns; the median counts.
 STEPS = 3
-# More threads must be this much faster: they take cores from others.
-LEAST_GAIN = 0.9
+# A number of threads whose step takes this many times the shortest one is not measured again.
+HOPELESS = 2.0
+# Fewer threads are preferred if their steps take at most this many times the shortest: others want the cores too.
+AS_FAST = 1.1
 
 
 def fastest_threads(step: Callable[[], object], largest: int | None = None) -> int:
@@ -27,24 +29,23 @@ def fastest_threads(step: Callable[[], object], largest: int | None = None) -> i
     step : computes a typical step, the same at every call.
     largest : by default the number of threads of torch at present.
 
-    *Cost*: four steps with each number.
+    *Cost*: at most three steps with each number, and one more.
     """
     largest = int(torch.get_num_threads()) if largest is None else largest
-    candidates = [count for count in (2**power for power in range(largest.bit_length())) if count < largest]
-    candidates.append(largest)
-    if len(candidates) == 1:
+    seconds: dict[int, list[float]] = {2**power: [] for power in range(largest.bit_length()) if 2**power < largest}
+    seconds[largest] = []
+    if len(seconds) == 1:
         return largest
-    seconds: dict[int, list[float]] = {count: [] for count in candidates}
-    step()
-    # Taking turns spreads the load of other processes over all candidates.
+    with torch_threads(1):
+        step()
+    # Taking turns spreads the load of other processes over all numbers.
     for _ in range(STEPS):
-        for count in candidates:
+        for count, measured in seconds.items():
             with torch_threads(count):
                 began = perf_counter()
                 step()
-                seconds[count].append(perf_counter() - began)
-    chosen = candidates[0]
-    for count in candidates[1:]:
-        if median(seconds[count]) < LEAST_GAIN * median(seconds[chosen]):
-            chosen = count
-    return int(chosen)
+                measured.append(perf_counter() - began)
+        shortest = min(measured[-1] for measured in seconds.values())
+        seconds = {count: measured for count, measured in seconds.items() if measured[-1] <= HOPELESS * shortest}
+    medians = {count: median(measured) for count, measured in seconds.items()}
+    return next(count for count in sorted(medians) if medians[count] <= AS_FAST * min(medians.values()))
