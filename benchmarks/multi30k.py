@@ -66,7 +66,13 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
         }
     return {
         "architecture": TransformerArchitecture(
-            options.embed, options.ffn, options.layers, options.heads, options.dropout or 0.3, shared=True
+            options.embed,
+            options.ffn,
+            options.layers,
+            options.heads,
+            options.dropout or 0.3,
+            norm=options.norm,
+            shared=True,
         ),
         "lesson": Lesson(
             "bpe",
@@ -219,6 +225,7 @@ def main() -> None:
     parser.add_argument("--ffn", type=int, default=512)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--heads", type=int, default=4)
+    parser.add_argument("--norm", default="pre", choices=("pre", "post"))
     parser.add_argument("--sampling", type=float, default=0.1, help="BPE dropout")
     parser.add_argument("--batch-tokens", type=int, default=4096)
     parser.add_argument("--warmup", type=int, default=1500)

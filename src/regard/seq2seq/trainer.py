@@ -213,8 +213,9 @@ class Trainer:
     every : seconds between two checkpoints.
     settings : plain data which, besides ``training``, must agree with a checkpoint to resume from it.
     watch : called with ``TrainingProgress`` every few steps and after every epoch.
-    threads : number of threads of torch, or "measured" to choose it by a few steps; None leaves it as it is. A resumed
-        training has the number that was measured first, since another one may round differently.
+    threads : number of threads of torch, or "measured" to choose it by a few steps, on a CPU and in one process; None
+        leaves it as it is. A resumed training has the number that was measured first, since another one may round
+        differently.
     tensorboard : write the measures to ``folder``/tensorboard too; needs the package tensorboard.
     """
 
@@ -290,10 +291,12 @@ class Trainer:
     @contextmanager
     def _chosen_threads(self) -> Iterator[None]:
         """A context with the number of threads of this training."""
-        at, on_cpu = self.standing, next(self.task.module.parameters()).device.type == "cpu"
+        at = self.standing
+        # Several processes have as many threads each as they were started with.
+        measurable = self._processes.count == 1 and next(self.task.module.parameters()).device.type == "cpu"
         if isinstance(self._threads, int):
             at.threads = self._threads
-        elif self._threads == "measured" and on_cpu and not at.threads:
+        elif self._threads == "measured" and measurable and not at.threads:
             at.threads = self._measured_threads()
         with torch_threads(at.threads) if at.threads else nullcontext():
             yield
@@ -368,16 +371,16 @@ class Trainer:
         self._optimiser.zero_grad(set_to_none=True)
         # In the last step of an epoch a process may have no batch: it takes any, and leaves it out of the sum.
         mine = batches[processes.rank :: processes.count] or batches[:1]
-        counts = 1.0 if processes.rank < len(batches) else 0.0
+        weight = 1 if processes.rank < len(batches) else 0
         alone = training.accumulate == 1
         total = torch.zeros((), dtype=torch.float64, device=next(self.task.module.parameters()).device)
         tokens = 0
         for number, batch in enumerate(mine, 1):
             with self._without_sync() if number < len(mine) else nullcontext():
                 loss, count = self._loss(batch, progress)
-                (loss if alone else loss * (count * counts)).backward()
-            total += loss.detach().double() * (count * counts)
-            tokens += int(count * counts)
+                (loss if alone else loss * (count * weight)).backward()
+            total += loss.detach().double() * (count * weight)
+            tokens += count * weight
         tokens = int(processes.sums(tokens)[0])
         if not alone:
             # DistributedDataParallel returns the mean of the processes, not their sum.
