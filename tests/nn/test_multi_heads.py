@@ -104,6 +104,111 @@ def test_48_garbage_behind_a_mask_does_not_reach_the_projections():
     assert output[1].isfinite().all()
 
 
+def test_bias_and_dtype_are_torchs():
+    ours = multi_head(AttentionPooling(DotProductScore()), 3, 6, bias=True, dtype=torch.float64)
+    torchs = nn.MultiheadAttention(6, 3, bias=True, batch_first=True, dtype=torch.float64)
+    with torch.no_grad():
+        torchs.in_proj_bias.normal_()
+        torchs.out_proj.bias.normal_()
+        layers = (ours.W_q, ours.W_k, ours.W_v)
+        for weight, bias, layer in zip(
+            torchs.in_proj_weight.chunk(3), torchs.in_proj_bias.chunk(3), layers, strict=True
+        ):
+            layer.weight.copy_(weight)
+            layer.bias.copy_(bias)
+        ours.W_o.load_state_dict(torchs.out_proj.state_dict())
+    q, k = wide(2, 3, 6), wide(2, 5, 6)
+    assert torch.allclose(ours(q, k, k), torchs(q, k, k)[0], rtol=1e-12)
+    causal = nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)
+    expected = torchs(k, k, k, attn_mask=causal, is_causal=True)[0]
+    assert torch.allclose(ours(k, k, k, is_causal=True), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(5, 5), (3, 5), (5, 3)])
+def test_causal_is_sdpas(queries, keys):
+    """Also with fewer queries than keys: query i attends to keys 0 … i."""
+    ours, _ = twins()
+    q, k, v = wide(2, queries, 6), wide(2, keys, 6), wide(2, keys, 6)
+    heads = [x.unflatten(2, (3, 2)).transpose(1, 2) for x in (ours.W_q(q), ours.W_k(k), ours.W_v(v))]
+    pooled = nn.functional.scaled_dot_product_attention(*heads, is_causal=True)
+    expected = ours.W_o(pooled.transpose(1, 2).flatten(2))
+    output, weights = ours(q, k, v, is_causal=True, need_weights=True)
+    assert torch.allclose(output, expected, rtol=1e-12)
+    assert not weights.triu(1).any()
+    later = k.clone()
+    later[:, min(queries, keys) - 1] += 1.0
+    assert torch.equal(
+        ours(q, later, v, is_causal=True)[:, : min(queries, keys) - 1], output[:, : min(queries, keys) - 1]
+    )
+
+
+def test_causal_lengths_and_masks_must_all_allow():
+    ours, _ = twins()
+    x, lengths = wide(2, 4, 6), torch.tensor([3, 4])
+    may = torch.rand(2, 3, 4, 4) < 0.7
+    everything = may & torch.ones(4, 4, dtype=torch.bool).tril() & (torch.arange(4) < lengths[:, None, None, None])
+    expected = ours(x, x, x, attn_mask=everything)
+    assert torch.allclose(ours(x, x, x, lengths, attn_mask=may, is_causal=True), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+@pytest.mark.parametrize("options", ["none", "lengths", "heads", "causal"])
+def test_grouped_queries_are_repeated_keys(kv_heads, options):
+    grouped = multi_head(AttentionPooling(DotProductScore()), 4, 8, kv_heads=kv_heads, bias=True, dtype=torch.float64)
+    full = multi_head(AttentionPooling(DotProductScore()), 4, 8, bias=True, dtype=torch.float64)
+    state = grouped.state_dict()
+    for name in ("W_k", "W_v"):
+        for part in ("weight", "bias"):
+            heads = state[f"{name}.{part}"].unflatten(0, (kv_heads, -1))
+            state[f"{name}.{part}"] = heads.repeat_interleave(4 // kv_heads, 0).flatten(0, 1)
+    full.load_state_dict(state)
+    q, k = wide(2, 3, 8), wide(2, 5, 8)
+    given = {
+        "none": {},
+        "lengths": {"valid_lens": torch.tensor([3, 5])},
+        "heads": {"attn_mask": torch.rand(2, 4, 3, 5) < 0.6},
+        "causal": {"is_causal": True},
+    }[options]
+    output, weights = grouped(q, k, k, need_weights=True, **given)
+    expected = full(q, k, k, need_weights=True, **given)
+    assert weights.shape == (2, 4, 3, 5)
+    assert torch.allclose(output, expected.output, rtol=1e-12)
+    assert torch.allclose(weights, expected.weights, rtol=1e-12)
+    assert torch.allclose(grouped(q, k, k, **given), output, rtol=1e-12)
+    heads = [x.unflatten(2, (-1, 2)).transpose(1, 2) for x in (grouped.W_q(q), grouped.W_k(k), grouped.W_v(k))]
+    if options == "none":
+        pooled = nn.functional.scaled_dot_product_attention(*heads, enable_gqa=True)
+        assert torch.allclose(output, grouped.W_o(pooled.transpose(1, 2).flatten(2)), rtol=1e-12)
+
+
+def test_gradients_of_grouped_queries():
+    module = multi_head(AttentionPooling(GaussianScore()), 4, 4, 3, 2, kv_heads=2, bias=True).double()
+    call, leaves = with_parameters(module, wide(2, 3, 4), wide(2, 3, 3), wide(2, 3, 2))
+    checked_twice(call, leaves, {"valid_lens": torch.tensor([2, 3]), "is_causal": True})
+
+
+@pytest.mark.parametrize("kv_heads", [1, 3])
+def test_unbatched_is_a_batch_of_one(kv_heads):
+    ours = multi_head(AttentionPooling(DotProductScore()), 3, 6, kv_heads=kv_heads, dtype=torch.float64)
+    q, k = wide(3, 6), wide(5, 6)
+    heads = torch.rand(3, 3, 5) < 0.6
+    for alone, batched in (
+        ({}, {}),
+        ({"valid_lens": 3}, {"valid_lens": torch.tensor([3])}),
+        ({"valid_lens": torch.tensor([1, 2, 3])}, {"valid_lens": torch.tensor([[1, 2, 3]])}),
+        ({"attn_mask": heads[0]}, {"attn_mask": heads[:1]}),
+        ({"attn_mask": heads}, {"attn_mask": heads[None]}),
+        ({"is_causal": True}, {"is_causal": True}),
+    ):
+        output, weights = ours(q, k, k, need_weights=True, **alone)
+        expected = ours(q[None], k[None], k[None], need_weights=True, **batched)
+        assert torch.equal(output, expected.output[0])
+        assert torch.equal(weights, expected.weights[0])
+        assert torch.equal(ours(q, k, k, **alone), expected.output[0])
+    with pytest.raises(ValueError, match="valid_lens must have the shape"):
+        ours(q, k, k, torch.tensor([1, 2]))
+
+
 def test_empty_rows_are_zeros():
     ours, _ = twins()
     q, k = wide(2, 3, 6).requires_grad_(), wide(2, 5, 6)
@@ -132,5 +237,11 @@ def test_state_and_words():
         ours(x, x, x, torch.tensor([1, 2, 3]))
     with pytest.raises(ValueError, match=r"attn_mask must broadcast to .* = \(1, 3, 4, 4\)"):
         ours(x, x, x, attn_mask=torch.ones(1, 2, 4, 4))
-    with pytest.raises(ValueError, match=r"queries must have shape \(batch, queries, features\), got \(4, 6\)"):
-        ours(x[0], x[0], x[0])
+    with pytest.raises(
+        ValueError, match=r"queries must have shape \(batch, queries, features\) or .* got \(1, 1, 4, 6\)"
+    ):
+        ours(x[None], x[None], x[None])
+    with pytest.raises(ValueError, match="heads must be a multiple of kv_heads, got 4 and 3"):
+        multi_head(AttentionPooling(DotProductScore()), 4, 8, kv_heads=3)
+    with pytest.raises(ValueError, match="kv_heads must be a whole number of at least 1, got 0"):
+        multi_head(AttentionPooling(DotProductScore()), 4, 8, kv_heads=0)

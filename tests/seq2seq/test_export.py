@@ -12,6 +12,7 @@ from regard.nn import ConcatenatedScore
 from regard.seq2seq.decoding import Ends, greedy
 from regard.seq2seq.export import Seq2SeqExportError, export_torchscript
 from regard.seq2seq.model import Architecture, Seq2Seq
+from regard.seq2seq.transformer import TransformerArchitecture
 from regard.seq2seq.vocabulary import BOS, EOS
 
 SOURCE = torch.tensor([[4, 7, 5, 9, 6], [8, 5, 0, 0, 0], [6, 6, 5, 4, 0]])
@@ -25,13 +26,16 @@ KINDS = {
     "dot": {"score": "dot", "bidirectional": False},
     "gaussian, hard": {"score": "gaussian", "attention": "hard"},
     "none": {"attention": "none", "layers": 2},
+    "transformer": {"transformer": True, "shared": True},
+    "transformer, post": {"transformer": True, "norm": "post", "tied": False, "alignment_head": 1},
     "a score that Architecture does not name": {"custom": True},
 }
 
 
-def model(custom=False, **kind):
+def model(custom=False, transformer=False, **kind):
     torch.manual_seed(3)
-    made = Seq2Seq(Architecture(6, 8, **kind), 10, 9).eval()
+    made = Seq2Seq(TransformerArchitecture(8, 12, 2, 2, **kind) if transformer else Architecture(6, 8, **kind), 10, 10)
+    made.eval()
     if custom:
         made.decoder.score = ConcatenatedScore(8, 16, 8)
     with torch.no_grad():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +11,14 @@ import torch
 
 from regard.data import Pairs, number_words
 from regard.seq2seq.alignment import error_rate, links
-from regard.seq2seq.measures import quality
+from regard.seq2seq.checkpoints import CheckpointError
+from regard.seq2seq.measures import corpus_bleu, quality
 from regard.seq2seq.model import Architecture, Seq2Seq
-from regard.seq2seq.pair_training import Lesson, PairsTask, learn
+from regard.seq2seq.pair_training import Lesson, PairsTask, SampledSentences, learn
 from regard.seq2seq.token_batches import Sentences
 from regard.seq2seq.trainer import METRICS, Training
 from regard.seq2seq.translator import Translator
-from regard.seq2seq.vocabulary import token_alignment
+from regard.seq2seq.vocabulary import Vocabulary, token_alignment
 from support.trainings import same, taught, words
 
 
@@ -109,9 +111,9 @@ def test_scheduled_sampling_rises_from_none(monkeypatch: pytest.MonkeyPatch) -> 
     one, shares = task(scheduled_sampling=0.8), []
     forward = one.module.forward
 
-    def watched(source, lengths, tokens, own=None):
+    def watched(source, lengths, tokens, own=None, **options):
         shares.append(float(own.double().mean()))
-        return forward(source, lengths, tokens, own)
+        return forward(source, lengths, tokens, own, **options)
 
     monkeypatch.setattr(one.module, "forward", watched)
     with torch.no_grad():
@@ -155,3 +157,90 @@ def test_quality_needs_as_many_as_it_has() -> None:
     assert found.exact == 1.0
     assert found.bleu == pytest.approx(100.0)
     assert found.chrf == pytest.approx(100.0)
+
+
+def test_one_vocabulary_for_both_sides():
+    train, valid = words()
+    learned = learn(
+        train, valid, lesson=Lesson("characters", joint=True), training=Training(1), architecture=Architecture(4, 4)
+    )
+    assert learned.translator.source is learned.translator.target
+    everything = Vocabulary.learn((*train.source, *train.target), "characters")
+    assert learned.translator.source == everything
+    with pytest.raises(ValueError, match="joint=True needs one unit for both sides, got 'words' and target_unit 'char"):
+        Lesson(joint=True, target_unit="characters")
+
+
+def test_a_training_continues_from_a_translator(tmp_path):
+    first = taught(epochs=2).translator
+    digest = first.digest()
+    train, valid = words()
+    options = {"lesson": Lesson("characters", batch_size=16), "training": Training(1, 1e-9, warmup=0), "start": first}
+    again = learn(train, valid, **options).translator
+    assert first.digest() == digest, "left unchanged"
+    assert (again.source, again.architecture) == (first.source, first.architecture)
+    for name, part in again.model.state_dict().items():
+        torch.testing.assert_close(part, first.model.state_dict()[name], rtol=1e-4, atol=1e-6)
+    # Pairs with tokens it does not know are fine; another architecture is not.
+    learn(Pairs(("é",), ("é",)), valid, **options)
+    with pytest.raises(ValueError, match="architecture must be None or that of start"):
+        learn(train, valid, architecture=Architecture(4, 4), **options)
+    with pytest.raises(ValueError, match="start must be one translator, got an ensemble"):
+        learn(train, valid, **{**options, "start": Translator.ensemble([first])})
+    learn(train, valid, **options, folder=tmp_path)
+    with pytest.raises(CheckpointError, match="start"):
+        learn(train, valid, **{**options, "start": again}, folder=tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("criterion", ["bleu", "exact"])
+def test_translations_choose_the_epoch(criterion):
+    train, valid = words()
+    training = Training(3, 5e-3, warmup=3, criterion=criterion)
+    learned = learn(train, valid, architecture=Architecture(8, 12), lesson=Lesson("characters"), training=training)
+    texts = [one.text for one in learned.translator.translate(valid.source)]
+    found = {
+        "bleu": corpus_bleu(texts, valid.target),
+        "exact": sum(a == b for a, b in zip(texts, valid.target, strict=True)) / len(valid),
+    }
+    assert learned.outcome.best == pytest.approx(found[criterion])
+    with pytest.raises(ValueError, match="criterion must be one of 'loss', 'bleu', 'exact', got 'chrf'"):
+        learn(train, valid, training=Training(criterion="chrf"))
+
+
+def test_segmentations_are_sampled_in_every_epoch_and_a_resumed_training_ends_the_same(tmp_path):
+    pytest.importorskip("sentencepiece")
+    pairs = Pairs(tuple(f"{a} {b}" for a in NAMES for b in NAMES), tuple(f"{b} {a}" for a in NAMES for b in NAMES))
+    train, valid = pairs.split(0.2)
+    lesson = Lesson("bpe", max_size=40, joint=True, sampling=0.3, batch_tokens=64)
+    options = {"architecture": Architecture(6, 6), "lesson": lesson, "training": Training(3, warmup=3, average=2)}
+    whole = learn(train, valid, **options).translator
+    seen = []
+
+    def stop(at):
+        seen.append(at.epoch)
+        if seen.count(2) == 1 and at.epoch == 2:
+            signal.raise_signal(signal.SIGTERM)
+
+    assert learn(train, valid, **options, folder=tmp_path, watch=stop).outcome.ended == "interrupted"
+    again = learn(train, valid, **options, folder=tmp_path, resume=True)
+    assert again.translator.digest() == whole.digest()
+    sampled = SampledSentences(train, whole, lesson, 0)
+    epochs = [sampled(epoch)[0].padded(range(len(train))) for epoch in (0, 1, 0)]
+    assert torch.equal(epochs[0], epochs[2])
+    assert not (epochs[0].shape == epochs[1].shape and torch.equal(epochs[0], epochs[1]))
+    sampled.close()
+
+
+NAMES = ("anna", "berta", "carl", "dora", "emil", "frida", "gustav")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"sampling": 1.0}, "sampling must be at least 0 and below 1, got 1.0"),
+        ({"batch_tokens": 0}, "batch_tokens must be a whole number of at least 1, got 0"),
+    ],
+)
+def test_more_settings_that_make_no_sense_are_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        Lesson(**given)

@@ -55,3 +55,18 @@ def test_61_an_empty_target_is_only_its_end() -> None:
     alone = collate(Sentences([[5]]), Sentences([[]]), [0])
     assert alone.tokens.tolist() == [[BOS]]
     assert alone.wanted.tolist() == [[EOS]]
+
+
+@pytest.mark.parametrize("tokens", [1, 12, 40, 10_000])
+def test_batches_by_tokens_hold_every_row_once_and_no_more_tokens(tokens):
+    order = np.random.default_rng(0)
+    sides = [Sentences([[5] * n for n in order.integers(1, 12, 200)]) for _ in range(2)]
+    batches = bucketed(*sides, tokens, np.random.default_rng(3), by_tokens=True)
+    assert sorted(row for batch in batches for row in batch) == list(range(200))
+    assert batches == bucketed(*sides, tokens, np.random.default_rng(3), by_tokens=True)
+    assert batches != bucketed(*sides, tokens, np.random.default_rng(4), by_tokens=True)
+    for batch in batches:
+        made = collate(*sides, batch)
+        assert len(batch) == 1 or max(made.source.numel(), made.tokens.numel()) <= tokens
+    padded = sum(max(collate(*sides, batch).source.numel(), collate(*sides, batch).tokens.numel()) for batch in batches)
+    assert len(batches) <= 1.8 * padded / tokens + 8

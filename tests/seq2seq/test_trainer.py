@@ -6,8 +6,10 @@ import json
 import math
 import os
 import signal
+import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -60,11 +62,18 @@ class Killed(Exception):
     pass
 
 
-@pytest.mark.parametrize("schedule", ["cosine", "plateau"])
+WAYS = {
+    "cosine": {},
+    "plateau": {"schedule": "plateau"},
+    "averaged": {"schedule": "inverse", "average": 3, "optimizer": "adamw", "weight_decay": 0.1},
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("at", [1, 2, BATCHES, BATCHES + 1, 2 * BATCHES + 3, EPOCHS * BATCHES])
-def test_110_resumed_after_a_death_at_any_step_it_ends_the_same(tmp_path: Path, at: int, schedule: str) -> None:
+def test_110_resumed_after_a_death_at_any_step_it_ends_the_same(tmp_path: Path, at: int, way: dict) -> None:
     whole = Line()
-    outcome = trained(whole, schedule=schedule)
+    outcome = trained(whole, **way)
 
     def die(call: int) -> None:
         if call == at + 1:
@@ -72,12 +81,12 @@ def test_110_resumed_after_a_death_at_any_step_it_ends_the_same(tmp_path: Path, 
 
     first = Line(hook=die)
     if at == EPOCHS * BATCHES:
-        trained(first, tmp_path, every=0.0, schedule=schedule)
+        trained(first, tmp_path, every=0.0, **way)
     else:
         with pytest.raises(Killed):
-            trained(first, tmp_path, every=0.0, schedule=schedule)
+            trained(first, tmp_path, every=0.0, **way)
     second = Line()
-    again = trained(second, tmp_path, resume=True, schedule=schedule)
+    again = trained(second, tmp_path, resume=True, **way)
     # After the last step of an epoch the checkpoint is that of the step before: the epoch ends with its validation.
     assert second.calls <= EPOCHS * BATCHES - at + 1
     assert same(weights(whole.module), weights(second.module))
@@ -237,9 +246,160 @@ def test_there_must_be_something_to_resume(tmp_path: Path) -> None:
         ({"clip": math.inf}, "clip must be positive and finite"),
         ({"warmup": -1}, "warmup must be at least 0"),
         ({"seconds": 0.0}, "seconds must be positive"),
-        ({"schedule": "steps"}, "schedule must be one of 'cosine', 'plateau', got 'steps'"),
+        ({"schedule": "steps"}, "schedule must be one of 'cosine', 'plateau', 'inverse', got 'steps'"),
+        ({"accumulate": 0}, "accumulate must be a whole number of at least 1, got 0"),
+        ({"average": 0}, "average must be a whole number of at least 1"),
+        ({"optimizer": "sgd"}, "optimizer must be one of 'adam', 'adamw', got 'sgd'"),
+        ({"weight_decay": 0.1}, "0 unless optimizer is 'adamw', got 0.1 with 'adam'"),
+        ({"beta2": 1.0}, "beta2 must be at least 0 and below 1, got 1.0"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Training(**options)
+
+
+def test_accumulated_batches_are_one_large_batch() -> None:
+    """Of equal sizes: the gradient is that of the mean over all rows of the step."""
+    found = []
+    orders = {epoch: Line().batches(epoch) for epoch in range(EPOCHS)}
+    for accumulate in (1, 3):
+        task = Line()
+        for part in task.module:
+            if isinstance(part, torch.nn.Dropout):
+                part.p = 0.0
+        if accumulate == 1:
+            task.batches = lambda epoch: [orders[epoch][:3], orders[epoch][3:]]
+        outcome = trained(task, accumulate=accumulate, clip=1e9)
+        assert outcome.steps == EPOCHS * 2
+        found.append((weights(task.module), outcome.losses))
+    for name, part in found[0][0].items():
+        torch.testing.assert_close(part, found[1][0][name], rtol=1e-5, atol=1e-7)
+    assert found[0][1] == pytest.approx(found[1][1], rel=1e-5)
+
+
+def test_the_last_step_of_an_epoch_may_have_fewer_batches() -> None:
+    outcome = trained(Line(), accumulate=4)
+    assert outcome.steps == EPOCHS * 2
+
+
+def test_averaged_weights_are_the_mean_of_the_last_epochs() -> None:
+    task, ends = Line(), []
+    validate = task.validate
+    task.validate = lambda: ends.append(weights(task.module)) or validate()
+    plain = Line()
+    of_epochs: list[dict] = []
+    check = plain.validate
+    plain.validate = lambda: of_epochs.append(weights(plain.module)) or check()
+    trained(plain)
+    trained(task, average=3)
+    for epoch, found in enumerate(ends):
+        last = of_epochs[max(0, epoch - 2) : epoch + 1]
+        for name, part in found.items():
+            torch.testing.assert_close(part, torch.stack([one[name] for one in last]).mean(0))
+
+
+def test_another_measure_chooses_the_epoch_and_ties_go_to_the_loss(tmp_path: Path) -> None:
+    task = Line()
+    found = iter([(5.0, 0.0), (4.0, 0.0), (6.0, 2.0), (3.0, 1.0), (2.0, 1.0)])
+    task.validate = lambda: dict(zip(("loss", "goals"), next(found), strict=True))
+    told: list[TrainingProgress] = []
+    training = Training(epochs=20, criterion="goals", patience=2)
+    outcome = Trainer(task, training, folder=tmp_path, watch=told.append).run()
+    assert (outcome.ended, outcome.best, outcome.best_epoch, outcome.criterion) == ("patience", 2.0, 2, "goals")
+    assert outcome.validations == (5.0, 4.0, 6.0, 3.0, 2.0)
+    lines = [json.loads(line) for line in (tmp_path / METRICS).read_text().splitlines()]
+    assert [line["goals"] for line in lines] == [0.0, 0.0, 2.0, 1.0, 1.0]
+    assert told[-1].measures == {"loss": 2.0, "goals": 1.0}
+    with pytest.raises(ValueError, match="criterion must be one of 'loss', which the task measures, got 'goals'"):
+        trained(Line(), criterion="goals")
+
+
+def test_the_inverse_square_root() -> None:
+    rate = Training(learning_rate=2.0, schedule="inverse", warmup=3)
+    assert [rate.rate(step, 0.5, 0) for step in (0, 1, 3, 15, 63)] == [0.5, 1.0, 2.0, 1.0, 0.5]
+
+
+def test_weight_decay_shrinks_the_weights() -> None:
+    sizes = []
+    for decay in (0.0, 1.0):
+        task = Line()
+        trained(task, optimizer="adamw", weight_decay=decay)
+        sizes.append(sum(float(part.detach().square().sum()) for part in task.module.parameters()))
+    assert sizes[1] < 0.9 * sizes[0]
+
+
+def test_threads_are_measured_once_and_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.seq2seq.trainer.fastest_threads", lambda step: step() or 2)
+    before, used = torch.get_num_threads(), []
+    task = Line(hook=lambda _: used.append(torch.get_num_threads()))
+    Trainer(task, Training(epochs=1), folder=tmp_path, threads="measured").run()
+    # One step to measure, then those of the training.
+    assert used == [before, *[2] * BATCHES]
+    assert torch.get_num_threads() == before
+    monkeypatch.setattr("regard.seq2seq.trainer.fastest_threads", lambda step: 1 / 0)
+    again = Trainer(Line(), Training(epochs=1), folder=tmp_path, threads="measured")
+    again.run(resume=True)
+    assert again.standing.threads == 2, "a resumed training rounds as before"
+    with pytest.raises(ValueError, match="threads must be a whole number of at least 1, got 0"):
+        Trainer(Line(), Training(), threads=0)
+
+
+def test_measuring_threads_leaves_the_training_alone() -> None:
+    found = []
+    for threads in (None, "measured"):
+        task = Line()
+        Trainer(task, Training(epochs=2), threads=threads).run()
+        found.append(weights(task.module))
+    assert same(*found)
+
+
+def test_the_fastest_number_of_threads_is_chosen_and_fewer_if_as_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    from regard.seq2seq import thread_choice
+
+    clock = [0.0]
+    monkeypatch.setattr(thread_choice, "perf_counter", lambda: clock[0])
+    for cost, chosen in (({1: 8.0, 2: 4.0, 4: 3.9}, 2), ({1: 1.0, 2: 20.0, 4: 30.0}, 1), ({1: 9.0, 2: 5.0, 4: 2.0}, 4)):
+
+        def step(cost: dict[int, float] = cost) -> None:
+            clock[0] += cost.get(torch.get_num_threads(), 0.0)
+
+        assert thread_choice.fastest_threads(step, 4) == chosen
+    assert thread_choice.fastest_threads(lambda: 1 / 0, 1) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_stops(tmp_path: Path, number: int) -> None:
+    before = signal.getsignal(number)
+    first = Line(hook=lambda call: os.kill(os.getpid(), number) if call == 4 else None)
+    assert trained(first, tmp_path).ended == "interrupted"
+    assert (tmp_path / CHECKPOINT).exists()
+    assert signal.getsignal(number) is before
+
+
+def test_tensorboard_is_written_if_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[tuple[str, float, int]] = []
+
+    class SummaryWriter:
+        def __init__(self, folder: str) -> None:
+            assert folder == str(tmp_path / "tensorboard")
+
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            written.append((name, value, step))
+
+        def close(self) -> None:
+            written.append(("closed", 0.0, 0))
+
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=SummaryWriter))
+    outcome = Trainer(Line(), Training(epochs=2), folder=tmp_path, tensorboard=True).run()
+    assert [one[1:] for one in written if one[0] == "loss/validation"] == [
+        (outcome.validations[0], BATCHES),
+        (outcome.validations[1], 2 * BATCHES),
+    ]
+    assert {one[0] for one in written} == {"loss/train", "learning_rate", "loss/validation", "closed"}
+    assert written[-1][0] == "closed"
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ValueError, match="TensorBoard logs need tensorboard; run pip install tensorboard"):
+        Trainer(Line(), Training(), folder=tmp_path, tensorboard=True)
+    with pytest.raises(ValueError, match="tensorboard=True needs folder"):
+        Trainer(Line(), Training(), tensorboard=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import random
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 import torch
 
 from regard.seq2seq.model import Architecture, Seq2Seq
+from regard.seq2seq.transformer import TransformerArchitecture
 from regard.seq2seq.translator import MAX_TOKENS, NOTHING, Translator, TranslatorError
 from regard.seq2seq.vocabulary import UNK, Vocabulary
 from support.trainings import same, taught, words
@@ -186,3 +189,107 @@ def test_108_forged_descriptions(letters: Translator, tmp_path: Path, changes: d
         return
     with pytest.raises(TranslatorError, match=message):
         Translator.load(tmp_path / "f.regard")
+
+
+def test_loading_and_translating_do_not_import_the_compiler(tmp_path):
+    """torch._dynamo takes seconds to import, at each run, eval and align of the command line."""
+    letters = Vocabulary.learn(["ab"], "characters")
+    made = {
+        "gru": Architecture(4, 4, score="bilinear"),
+        "lstm": Architecture(4, 4, cell="lstm", score="gaussian", coverage=True),
+        "dot": Architecture(4, 4, score="dot", layers=2),
+        "transformer": TransformerArchitecture(8, 8, 1, 2),
+    }
+    for name, architecture in made.items():
+        Translator(Seq2Seq(architecture, len(letters), len(letters)), letters, letters).save(tmp_path / name)
+    code = f"""
+import sys
+from regard.seq2seq import Translator
+for name in {list(made)!r}:
+    translator = Translator.load({str(tmp_path)!r} + "/" + name)
+    translator.translate(["ab"], beam=3), translator.align(["ab"], ["ba"])
+print("torch._dynamo" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_the_best_of_several_is_the_translation(letters: Translator) -> None:
+    texts = ["abc", "", "zyxwv"]
+    several = letters.n_best(texts, 3, beam=4)
+    best = letters.translate(texts, beam=4)
+    assert [some[0].text for some in several] == [one.text for one in best]
+    assert several[1] == [NOTHING]
+    for some in (several[0], several[2]):
+        assert 1 < len(some) <= 3
+        assert [one.score for one in some] == sorted((one.score for one in some), reverse=True)
+        assert len({one.text for one in some}) == len(some)
+        assert all(one.ended == (one.tokens[-1] == "<eos>") for one in some)
+    assert [one.text for one in letters.n_best(["abc"], 2)[0]] == [
+        one.text for one in letters.n_best(["abc"], 2, beam=2)[0]
+    ]
+    with pytest.raises(ValueError, match="beam must be at least count=3, got 2"):
+        letters.n_best(texts, 3, beam=2)
+    with pytest.raises(ValueError, match="count must be a whole number of at least 1, got 0"):
+        letters.n_best(texts, 0)
+
+
+@pytest.fixture(scope="module")
+def others(letters: Translator) -> list[Translator]:
+    """The same vocabulary and other weights: a transformer, and another GRU."""
+    size = len(letters.source), len(letters.target)
+    torch.manual_seed(7)
+    made = Seq2Seq(TransformerArchitecture(8, 12, 1, 2), *size), Seq2Seq(letters.architecture, *size)
+    return [Translator(model.eval(), letters.source, letters.target) for model in made]
+
+
+def test_an_ensemble_is_the_mean_of_the_probabilities(letters: Translator, others: list[Translator]) -> None:
+    members = [letters, *others]
+    both = Translator.ensemble(members)
+    targets = ["cba", "q"]
+    found = both.align(["abc", "q"], targets)
+    apart = [member.align(["abc", "q"], targets) for member in members]
+    for row in range(2):
+        np.testing.assert_allclose(found[row].weights, np.mean([one[row].weights for one in apart], 0), atol=1e-6)
+    source = torch.tensor([letters.source.encode("abc")])
+    given = source, torch.tensor([3]), torch.tensor([[2, *letters.target.encode("cb")]])
+    logits, _ = both.model(*given)
+    expected = torch.stack([member.model(*given)[0].softmax(-1) for member in members]).mean(0)
+    torch.testing.assert_close(logits.exp(), expected)
+    alone = Translator.ensemble([letters, letters, letters])
+    assert [one.text for one in alone.translate(["abc", "zyx"], beam=3)] == [
+        one.text for one in letters.translate(["abc", "zyx"], beam=3)
+    ]
+    # Of different sentences in one batch, each as alone.
+    assert [one.text for one in both.translate(["abc", "q"], beam=3)] == [
+        both.translate([text], beam=3)[0].text for text in ("abc", "q")
+    ]
+
+
+def test_an_ensemble_is_not_saved_and_needs_one_vocabulary(letters: Translator, tmp_path: Path) -> None:
+    with pytest.raises(TranslatorError, match="an ensemble cannot be saved"):
+        Translator.ensemble([letters]).save(tmp_path / "x")
+    other = Vocabulary.learn(["ab"], "characters")
+    stranger = Translator(Seq2Seq(Architecture(4, 4), len(other), len(other)), other, other)
+    with pytest.raises(ValueError, match="translator 2 has other vocabularies than the first"):
+        Translator.ensemble([letters, stranger])
+    with pytest.raises(ValueError, match="at least one translator"):
+        Translator.ensemble([])
+
+
+def test_the_average_is_the_mean_of_the_weights(letters: Translator, others: list[Translator]) -> None:
+    mean = Translator.average([letters, others[1]])
+    for name, part in mean.model.state_dict().items():
+        both = letters.model.state_dict()[name], others[1].model.state_dict()[name]
+        torch.testing.assert_close(part, (both[0] + both[1]) / 2)
+    assert Translator.average([letters, letters]).digest() == letters.digest() != mean.digest()
+    with pytest.raises(ValueError, match="must have the same architecture to be averaged"):
+        Translator.average([letters, others[0]])
+
+
+def test_the_weights_of_every_attention_are_a_transformers(letters: Translator, others: list[Translator]) -> None:
+    (every,) = others[0].source_weights(["abc"], ["ab"])
+    assert every.shape == (1, 2, 2, 3)
+    np.testing.assert_allclose(others[0].align(["abc"], ["ab"])[0].weights[:2], every[0].mean(0), atol=1e-6)
+    with pytest.raises(ValueError, match="source_weights needs a transformer"):
+        letters.source_weights(["abc"], ["ab"])

@@ -141,7 +141,7 @@ def test_decoding_stops_at_eos_and_skips_padding() -> None:
         ({"texts": "one string"}, "texts must be a sequence of strings, got a single string"),
         (
             {"texts": ["a"], "unit": "letters"},
-            "unit must be one of 'words', 'characters', 'sentencepiece', got 'letters'",
+            "unit must be one of 'words', 'characters', 'sentencepiece', 'bpe', got 'letters'",
         ),
         ({"texts": ["a"], "min_count": 0}, "min_count must be a whole number of at least 1, got 0"),
         ({"texts": ["a"], "max_size": 4}, "max_size must be above 4, got 4"),
@@ -258,3 +258,32 @@ def test_pieces_survive_json_and_a_broken_model_is_refused(pieces: Vocabulary) -
     with pytest.raises(ValueError, match="not a valid sentencepiece model"):
         Vocabulary.from_dict({**plain, "model": "AAAA"}).encode("one")
     assert Vocabulary.learn(number_words(2000).source, "sentencepiece", max_size=60) == pieces
+
+
+TEXTS = [f"{a} {b} mountains and rivers" for a in ("high", "deep", "long") for b in ("blue", "green", "grey")] * 3
+
+
+@pytest.mark.parametrize("unit", ["sentencepiece", "bpe"])
+def test_sampled_segmentations_are_of_the_same_texts_and_reproducible(unit):
+    pytest.importorskip("sentencepiece")
+    vocabulary = Vocabulary.learn(TEXTS, unit, max_size=60)
+    first, again, other = (vocabulary.sampled(TEXTS, 0.3, seed) for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+    assert [vocabulary.decode(ids) for ids in first] == TEXTS
+    assert any(ids != vocabulary.encode(text) for ids, text in zip(first, TEXTS, strict=True))
+    assert vocabulary.encode(TEXTS[0]) == Vocabulary.from_dict(vocabulary.to_dict()).encode(TEXTS[0])
+    assert vocabulary.sampled([], 0.1, 0) == []
+    with pytest.raises(ValueError, match="segmentations are sampled for units 'sentencepiece' and 'bpe', got 'words'"):
+        Vocabulary("words", ("a",)).sampled(["a"], 0.1, 0)
+
+
+def test_byte_pairs_are_a_unit_of_their_own():
+    pytest.importorskip("sentencepiece")
+    pairs, pieces = (Vocabulary.learn(TEXTS, unit, max_size=60) for unit in ("bpe", "sentencepiece"))
+    assert pairs.tokens != pieces.tokens
+    assert pairs.decode(pairs.encode("high blue rivers")) == "high blue rivers"
+    with pytest.raises(ValueError, match="unit 'bpe' needs max_size and min_count=1"):
+        Vocabulary.learn(TEXTS, "bpe")
+    with pytest.raises(ValueError, match=r"positions are available .* got 'bpe'"):
+        pairs.positions("high")

@@ -42,7 +42,8 @@ class Line:
         self.calls += 1
         if self.hook is not None:
             self.hook(self.calls)
-        return ((self.module(self.X[batch]) - self.y[batch]) ** 2).mean(), ROWS
+        X, y = self.X[batch], self.y[batch]
+        return ((self.module(X) - y) ** 2).mean(), y.numel()
 
     def validate(self) -> float:
         assert not self.module.training

@@ -81,10 +81,13 @@ def reading_bar(what: str, *, quiet: bool = False) -> Iterator[Callable[[float |
 
 
 @contextmanager
-def progress_bar(what: str, *, quiet: bool = False, visible: bool = True) -> Iterator[Update | None]:
+def progress_bar(
+    what: str, *, quiet: bool = False, visible: bool = True, elapsed: bool = True
+) -> Iterator[Update | None]:
     """Show a bar with a text beside it until the block ends; yields None if ``quiet`` or not on a terminal.
 
-    With ``visible=False`` nothing is drawn before ``update(visible=True)``: a model may have nothing to search.
+    With ``visible=False`` nothing is drawn before ``update(visible=True)``: a model may have nothing to search. With
+    ``elapsed`` the time so far is shown too.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -96,7 +99,7 @@ def progress_bar(what: str, *, quiet: bool = False, visible: bool = True) -> Ite
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=10),
-        TimeElapsedColumn(),
+        *([TimeElapsedColumn()] if elapsed else []),
         TextColumn("{task.fields[status]}", markup=False),
     )
     with Progress(*columns, console=console, transient=True) as shown:

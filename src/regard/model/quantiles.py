@@ -1,7 +1,8 @@
 """Weighted quantiles of residuals: conformal bounds and interpolated quantiles.
 
 A residual with count k is treated as k equal residuals. ``conformal_bound`` is the order statistic that bounds one more
-exchangeable residual; ``quantiles`` are interpolated so that one more residual is below with the probability of the level.
+exchangeable residual; ``quantiles`` are interpolated so that one more residual is below with the probability of the
+level.
 """
 
 from __future__ import annotations

@@ -14,6 +14,18 @@ except ModuleNotFoundError as missing:
 from regard.nn.additive import AdditiveScore, ConcatenatedScore
 from regard.nn.attention_pooling import Attended, AttentionPooling
 from regard.nn.book import AdditiveAttention, AdditiveAttentionReg, DotProductAttention, NWKernelRegression
+from regard.nn.book_functions import bleu, nadaraya_watson
+from regard.nn.book_recurrent import EncoderDecoder, Seq2SeqAttentionDecoder, Seq2SeqEncoder
+from regard.nn.book_transformer import (
+    AddNorm,
+    MultiHeadAttention,
+    PositionalEncoding,
+    PositionWiseFFN,
+    TransformerDecoder,
+    TransformerDecoderBlock,
+    TransformerEncoder,
+    TransformerEncoderBlock,
+)
 from regard.nn.hard_attention import HardAttention, Look
 from regard.nn.masks import from_key_padding_mask
 from regard.nn.multi_heads import MultiHead, multi_head
@@ -22,6 +34,7 @@ from regard.nn.score_layers import BilinearScore, DotProductScore, GaussianScore
 from regard.nn.softmaxes import entmax15, masked_softmax, softmax, sparsemax
 
 __all__ = [
+    "AddNorm",
     "AdditiveAttention",
     "AdditiveAttentionReg",
     "AdditiveScore",
@@ -31,6 +44,7 @@ __all__ = [
     "ConcatenatedScore",
     "DotProductAttention",
     "DotProductScore",
+    "EncoderDecoder",
     "GaussianScore",
     "HardAttention",
     "LearnedBaseline",
@@ -38,11 +52,22 @@ __all__ = [
     "Look",
     "MovingAverage",
     "MultiHead",
+    "MultiHeadAttention",
     "NWKernelRegression",
+    "PositionWiseFFN",
+    "PositionalEncoding",
+    "Seq2SeqAttentionDecoder",
+    "Seq2SeqEncoder",
+    "TransformerDecoder",
+    "TransformerDecoderBlock",
+    "TransformerEncoder",
+    "TransformerEncoderBlock",
+    "bleu",
     "entmax15",
     "from_key_padding_mask",
     "masked_softmax",
     "multi_head",
+    "nadaraya_watson",
     "softmax",
     "sparsemax",
 ]

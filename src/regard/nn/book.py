@@ -8,6 +8,7 @@ detached.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -82,7 +83,13 @@ class AdditiveAttention(RecordedAttention):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
-        given = _named(args, kwargs)
+        given = edition_arguments(
+            "AdditiveAttention",
+            (("key_size", "query_size", "num_hiddens", "dropout"), ("num_hiddens", "dropout")),
+            {},
+            args,
+            kwargs,
+        )
         hidden = given["num_hiddens"]
         if "key_size" in given:
             self.W_k = nn.Linear(given["key_size"], hidden, bias=False)
@@ -136,13 +143,21 @@ class AdditiveAttentionReg(RecordedAttention):
         return additive(projected(self.W_q, queries), projected(self.W_k, keys), self.v)
 
 
-_EDITIONS = (("key_size", "query_size", "num_hiddens", "dropout"), ("num_hiddens", "dropout"))
-
-
-def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments by name, in the signature of the edition that they fit."""
-    for names in _EDITIONS:
-        if len(args) + len(kwargs) == len(names) and {*names[: len(args)], *kwargs} == {*names}:
-            return {**dict(zip(names, args, strict=False)), **kwargs}
-    editions = " or ".join(f"AdditiveAttention({', '.join(names)})" for names in _EDITIONS)
-    raise TypeError(f"expected {editions}, got {len(args)} positional arguments and {sorted(kwargs)}")
+def edition_arguments(
+    name: str,
+    editions: Sequence[Sequence[str]],
+    defaults: Mapping[str, Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> dict[str, Any]:
+    """The arguments by name, in the signature of the edition that they fit; ``defaults`` are those at its end."""
+    for names in editions:
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        required = {*names} - {*defaults}
+        if len(args) <= len(names) and not {*names[: len(args)]} & {*kwargs} and required <= {*given} <= {*names}:
+            return {**defaults, **given}
+    signatures = " or ".join(
+        f"{name}({', '.join(f'{one}={defaults[one]}' if one in defaults else one for one in names)})"
+        for names in editions
+    )
+    raise TypeError(f"expected {signatures}, got {len(args)} positional arguments and {sorted(kwargs)}")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch import Tensor, nn
 
 from regard.nn.argument_checks import at_least_one
@@ -20,12 +23,17 @@ class MultiHead(nn.Module):
     heads : number of heads.
     query_size : features of a query; key_size, value_size : of a key and of a value, by default query_size.
     hidden_size : features of all heads together and of the output, a multiple of heads; by default query_size.
+    kv_heads : number of heads of keys and values, a divisor of heads, by default heads. With fewer, groups of
+        heads/kv_heads consecutive heads share their keys and values (grouped queries; 1 is multi-query attention).
+    bias : whether ``W_q``, ``W_k``, ``W_v`` and ``W_o`` have a bias.
+    device, dtype : of the parameters.
 
-    The module is called like ``AttentionPooling``, on (B, Q, query_size), (B, K, key_size) and (B, K, value_size).
-    Weights are (B, heads, Q, K), and ``attn_mask`` may have that shape too, a mask for each head. ``W_q``, ``W_k``,
-    ``W_v`` and ``W_o`` have no bias. ``multi_head`` is another name of this class.
+    The module is called like ``AttentionPooling``, on (B, Q, query_size), (B, K, key_size) and (B, K, value_size), or
+    on the same without B, which is a batch of one. Weights are (B, heads, Q, K), and ``attn_mask`` may have that shape
+    too, a mask for each head. ``multi_head`` is another name of this class.
 
-    *Empty rows*: zeros. *Cost*: that of the pooling for each head, and the four projections.
+    *Empty rows*: zeros, or the bias of ``W_o``. *Cost*: that of the pooling for each head, and the four projections;
+    with ``is_causal`` a boolean for each pair of query and key.
 
     >>> import torch
     >>> from regard.nn import DotProductScore
@@ -42,22 +50,37 @@ class MultiHead(nn.Module):
         key_size: int | None = None,
         value_size: int | None = None,
         hidden_size: int | None = None,
+        *,
+        kv_heads: int | None = None,
+        bias: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(pooling, AttentionPooling):
             raise TypeError(f"pooling must be an AttentionPooling, got {type(pooling).__name__}")
         key_size, value_size, hidden_size = (size or query_size for size in (key_size, value_size, hidden_size))
+        kv_heads = heads if kv_heads is None else kv_heads
         at_least_one(
-            heads=heads, query_size=query_size, key_size=key_size, value_size=value_size, hidden_size=hidden_size
+            heads=heads,
+            query_size=query_size,
+            key_size=key_size,
+            value_size=value_size,
+            hidden_size=hidden_size,
+            kv_heads=kv_heads,
         )
         if hidden_size % heads:
             raise ValueError(f"hidden_size must be a multiple of heads, got {hidden_size} and {heads}")
+        if heads % kv_heads:
+            raise ValueError(f"heads must be a multiple of kv_heads, got {heads} and {kv_heads}")
         self.pooling = pooling
-        self.heads = heads
-        self.W_q = nn.Linear(query_size, hidden_size, bias=False)
-        self.W_k = nn.Linear(key_size, hidden_size, bias=False)
-        self.W_v = nn.Linear(value_size, hidden_size, bias=False)
-        self.W_o = nn.Linear(hidden_size, hidden_size, bias=False)
+        self.heads, self.kv_heads = heads, kv_heads
+        options: Any = {"bias": bias, "device": device, "dtype": dtype}
+        kv_size = hidden_size // heads * kv_heads
+        self.W_q = nn.Linear(query_size, hidden_size, **options)
+        self.W_k = nn.Linear(key_size, kv_size, **options)
+        self.W_v = nn.Linear(value_size, kv_size, **options)
+        self.W_o = nn.Linear(hidden_size, hidden_size, **options)
 
     def forward(
         self,
@@ -67,14 +90,32 @@ class MultiHead(nn.Module):
         valid_lens: Lengths | None = None,
         *,
         attn_mask: Tensor | None = None,
+        is_causal: bool = False,
         need_weights: bool = False,
     ) -> Tensor | Attended:
-        """As in ``AttentionPooling``; a mask with four axes is (B, heads, Q, K)."""
+        """As in ``AttentionPooling``; a mask with four axes is (B, heads, Q, K).
+
+        Parameters
+        ----------
+        is_causal : query number i may attend to the keys 0 … i only, as in ``F.scaled_dot_product_attention``; lengths
+            and masks given as well must also allow a pair.
+
+        Without a batch axis ``valid_lens`` is one number, or one for each query, and a mask for each head is
+        (heads, Q, K).
+        """
+        if queries.ndim == 2:
+            return self._unbatched(
+                queries, keys, values, valid_lens, attn_mask=attn_mask, is_causal=is_causal, need_weights=need_weights
+            )
         batch, *pairs = score_shape(queries, keys, values)
         if queries.ndim != 3 or len(pairs) != 2:
-            raise ValueError(f"queries must have shape (batch, queries, features), got {tuple(queries.shape)}")
+            raise ValueError(
+                f"queries must have shape (batch, queries, features) or (queries, features), got {tuple(queries.shape)}"
+            )
         per_head = attn_mask is not None and attn_mask.ndim == 4
         mask = combined((batch, *pairs), queries.device, valid_lens, None if per_head else attn_mask)
+        if is_causal:
+            mask = joined(torch.ones(pairs, dtype=torch.bool, device=queries.device).tril(), mask)
         if mask is not None and mask.ndim == 3:
             mask = mask.unsqueeze(1)
         if per_head:
@@ -83,13 +124,16 @@ class MultiHead(nn.Module):
         in_any_head = None if mask is None else allowed(mask).expand(batch, self.heads, *pairs).any(1)
         inputs = cleaned(queries, keys, values, in_any_head)
         pooled = self.pooling(
-            self._split(self.W_q(inputs.queries)),
-            self._split(self.W_k(inputs.keys)),
-            self._split(self.W_v(inputs.values)),
-            attn_mask=mask,
+            self._grouped(self._split(self.W_q(inputs.queries), self.heads)),
+            self._shared(self._split(self.W_k(inputs.keys), self.kv_heads)),
+            self._shared(self._split(self.W_v(inputs.values), self.kv_heads)),
+            attn_mask=mask if mask is None or mask.ndim < 4 else self._grouped(mask),
             need_weights=need_weights,
         )
         output, weights = pooled if need_weights else (pooled, None)
+        if self.kv_heads != self.heads:
+            output = output.flatten(1, 2)
+            weights = None if weights is None else weights.flatten(1, 2)
         output = self.W_o(output.transpose(1, 2).flatten(-2))  # (B, heads, Q, ·) → (B, Q, hidden)
         if inputs.non_finite is not None:
             # The projections mix the columns: one non-finite entry of a value affects all of them.
@@ -99,12 +143,45 @@ class MultiHead(nn.Module):
                 weights = with_nan(weights, rows if mask is None else rows & allowed(mask))
         return output if weights is None else Attended(output, weights)
 
-    def _split(self, rows: Tensor) -> Tensor:
-        """(B, n, hidden) → (B, heads, n, hidden/heads)."""
-        return rows.reshape(*rows.shape[:-1], self.heads, -1).transpose(1, 2)
+    def _unbatched(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        valid_lens: Lengths | None,
+        *,
+        attn_mask: Tensor | None,
+        **options: bool,
+    ) -> Tensor | Attended:
+        """A batch of one, and its axis removed again."""
+        score_shape(queries, keys, values)
+        if valid_lens is not None:
+            valid_lens = torch.as_tensor(valid_lens).unsqueeze(0)
+        if attn_mask is not None and attn_mask.ndim == 3:
+            attn_mask = attn_mask.unsqueeze(0)
+        found = self(queries[None], keys[None], values[None], valid_lens, attn_mask=attn_mask, **options)
+        return Attended(*(part[0] for part in found)) if isinstance(found, Attended) else found[0]
+
+    @staticmethod
+    def _split(rows: Tensor, heads: int) -> Tensor:
+        """(B, n, heads·size) → (B, heads, n, size)."""
+        return rows.reshape(*rows.shape[:-1], heads, -1).transpose(1, 2)
+
+    def _grouped(self, per_head: Tensor) -> Tensor:
+        """(B, heads, …) → (B, kv_heads, heads/kv_heads, …) if heads share keys; (B, 1, …) → (B, 1, 1, …)."""
+        if self.kv_heads == self.heads:
+            return per_head
+        if per_head.shape[1] == 1:
+            return per_head.unsqueeze(1)
+        batch, heads, *rest = per_head.shape
+        return per_head.reshape(batch, self.kv_heads, heads // self.kv_heads, *rest)
+
+    def _shared(self, rows: Tensor) -> Tensor:
+        """(B, kv_heads, K, size) → (B, kv_heads, 1, K, size), which broadcasts over a group of heads."""
+        return rows if self.kv_heads == self.heads else rows.unsqueeze(2)
 
     def extra_repr(self) -> str:
-        return f"heads={self.heads}"
+        return f"heads={self.heads}" + ("" if self.kv_heads == self.heads else f", kv_heads={self.kv_heads}")
 
 
 multi_head = MultiHead

@@ -197,7 +197,7 @@ def available_threads() -> int:
 def threads_for_products(pairs: float) -> int:
     """Number of threads for numpy's products over so many pairs; more would wait for each other.
 
-    Between two products a thread needs the interpreter, which one of them has at a time: on 16 cores, fits of 1,000 rows
-    are fastest with two threads and fits of 16,000 with four, and take three times as long with sixteen.
+    Between two products a thread needs the interpreter, which one of them has at a time: on 16 cores, fits of 1,000
+    rows are fastest with two threads and fits of 16,000 with four, and take three times as long with sixteen.
     """
     return min(available_threads(), MAX_PRODUCT_THREADS, math.ceil(pairs / PAIRS_PER_PRODUCT_THREAD))

@@ -3,6 +3,7 @@
     vocabulary     texts to token ids and back: words, characters, or sentencepiece
     encoder        a sentence to states, one per token
     decoder        attends to them at every step, and predicts one token
+    transformer    an encoder and a decoder without recurrence
     model          both, and the settings that define them
     decoding       whole sentences, greedily or by beam search
     translator     texts in, texts out, with the attention weights of every token
@@ -27,10 +28,11 @@ from regard.seq2seq.decoder import AttentionDecoder
 from regard.seq2seq.decoding import beam, greedy
 from regard.seq2seq.encoder import Encoder
 from regard.seq2seq.export import export_torchscript
-from regard.seq2seq.measures import quality
+from regard.seq2seq.measures import corpus_bleu, quality
 from regard.seq2seq.model import Architecture, Seq2Seq
 from regard.seq2seq.pair_training import Learned, Lesson, learn
 from regard.seq2seq.trainer import Trainer, Training
+from regard.seq2seq.transformer import TransformerArchitecture
 from regard.seq2seq.translator import Translation, Translator
 from regard.seq2seq.vocabulary import BOS, EOS, PAD, UNK, Vocabulary, token_alignment
 
@@ -47,11 +49,13 @@ __all__ = [
     "Seq2Seq",
     "Trainer",
     "Training",
+    "TransformerArchitecture",
     "Translation",
     "Translator",
     "Vocabulary",
     "as_text",
     "beam",
+    "corpus_bleu",
     "entropy",
     "error_rate",
     "export_torchscript",

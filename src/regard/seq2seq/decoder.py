@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import sqrt
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -60,7 +60,36 @@ class DecoderStep(NamedTuple):
 
     output: Tensor  # (B, embed_size)  ``say`` maps it to scores of tokens
     weights: Tensor  # (B, S)  of the attention
-    state: DecoderState
+    state: Any  # of the decoder
+
+
+class Decoder(Protocol):
+    """The methods of a decoder that sampling and searches call.
+
+    What ``remember`` and ``start`` return has a method ``take(rows)``: the same for selected rows of the batch.
+    """
+
+    def remember(self, encoded: Any) -> Any: ...
+
+    def start(self, encoded: Any) -> Any: ...
+
+    def step(self, token: Tensor, state: Any, memory: Any) -> DecoderStep: ...
+
+    def say(self, output: Tensor) -> Tensor: ...
+
+
+def scheduled_sampling(decoder: Decoder, tokens: Tensor, own: Tensor, state: Any, memory: Any) -> tuple[Tensor, Tensor]:
+    """What a decoder's ``forward`` returns, step by step: where ``own`` is True the input is the model's prediction."""
+    scores: list[Tensor] = []
+    all_weights: list[Tensor] = []
+    token = tokens[:, 0]
+    for t in range(tokens.shape[1]):
+        if t:
+            token = torch.where(own[:, t], scores[-1].argmax(-1), tokens[:, t])
+        output, weights, state = decoder.step(token, state, memory)
+        scores.append(decoder.say(output))
+        all_weights.append(weights)
+    return torch.stack(scores, 1), torch.stack(all_weights, 1)
 
 
 class AttentionDecoder(nn.Module):
@@ -169,7 +198,7 @@ class AttentionDecoder(nn.Module):
         """
         memory, state = self.remember(encoded), self.start(encoded)
         if own is not None:
-            return self._scheduled_sampling(tokens, own, state, memory)
+            return scheduled_sampling(self, tokens, own, state, memory)
         embedded = self._embedded(tokens)  # (B, T, embed)
         if self.score is None:
             return self._without_attention(embedded, state, memory)
@@ -213,20 +242,6 @@ class AttentionDecoder(nn.Module):
             )
         output = self._output(tops.transpose(0, 1), contexts.transpose(0, 1), embedded)
         return self.say(output), weights.transpose(0, 1)
-
-    def _scheduled_sampling(
-        self, tokens: Tensor, own: Tensor, state: DecoderState, memory: Memory
-    ) -> tuple[Tensor, Tensor]:
-        scores: list[Tensor] = []
-        all_weights: list[Tensor] = []
-        token = tokens[:, 0]
-        for t in range(tokens.shape[1]):
-            if t:
-                token = torch.where(own[:, t], scores[-1].argmax(-1), tokens[:, t])
-            output, weights, state = self.step(token, state, memory)
-            scores.append(self.say(output))
-            all_weights.append(weights)
-        return torch.stack(scores, 1), torch.stack(all_weights, 1)
 
     def _without_attention(self, embedded: Tensor, state: DecoderState, memory: Memory) -> tuple[Tensor, Tensor]:
         """All steps in one call, because no input depends on a state."""

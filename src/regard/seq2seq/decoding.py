@@ -11,15 +11,24 @@ from the batch once they are half of it.
 from __future__ import annotations
 
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from regard.nn.argument_checks import at_least_one
-from regard.seq2seq.decoder import AttentionDecoder
-from regard.seq2seq.encoder import Encoded
+from regard.seq2seq.decoder import Decoder
 from regard.seq2seq.vocabulary import PAD
+
+
+class AnyEncoded(Protocol):
+    """A batch of encoded sentences."""
+
+    @property
+    def states(self) -> Tensor: ...
+
+    @property
+    def lengths(self) -> Tensor: ...
 
 
 class Hypothesis(NamedTuple):
@@ -48,7 +57,7 @@ class Ends(NamedTuple):
 
 
 @torch.no_grad()
-def greedy(decoder: AttentionDecoder, encoded: Encoded, ends: Ends, *, normalise: float = 1.0) -> list[Hypothesis]:
+def greedy(decoder: Decoder, encoded: AnyEncoded, ends: Ends, *, normalise: float = 1.0) -> list[Hypothesis]:
     """The most probable token at every step, for every sentence of a batch."""
     memory, state = decoder.remember(encoded), decoder.start(encoded)
     limits, history = ends.limits(encoded.lengths), _WeightHistory()
@@ -81,7 +90,7 @@ def greedy(decoder: AttentionDecoder, encoded: Encoded, ends: Ends, *, normalise
 
 @torch.no_grad()
 def beam(
-    decoder: AttentionDecoder, encoded: Encoded, ends: Ends, *, width: int = 5, normalise: float = 1.0
+    decoder: Decoder, encoded: AnyEncoded, ends: Ends, *, width: int = 5, normalise: float = 1.0
 ) -> list[list[Hypothesis]]:
     """At most ``width`` hypotheses of every sentence, best first; the best is never worse than that of ``greedy``.
 
@@ -114,7 +123,7 @@ class _Prefix(NamedTuple):
 
 
 def _beam_search(
-    decoder: AttentionDecoder, encoded: Encoded, ends: Ends, width: int
+    decoder: Decoder, encoded: AnyEncoded, ends: Ends, width: int
 ) -> tuple[list[list[_Prefix]], _WeightHistory]:
     """The finished hypotheses of every sentence; each unfinished sentence has ``width`` rows of the batch."""
     limits, history, device = ends.limits(encoded.lengths), _WeightHistory(), encoded.states.device
@@ -179,7 +188,7 @@ class _WeightHistory:
         return sum(map(len, self.steps[:-1]))
 
     def finished(
-        self, paths: list[tuple[_Prefix, int]], encoded: Encoded, ends: Ends, normalise: float
+        self, paths: list[tuple[_Prefix, int]], encoded: AnyEncoded, ends: Ends, normalise: float
     ) -> list[Hypothesis]:
         """Hypotheses from finished prefixes, each given with the index of its sentence."""
         if not paths:

@@ -65,16 +65,7 @@ class Encoder(nn.Module):
 
         Lengths on the CPU avoid a synchronisation with the device.
         """
-        if source.ndim != 2 or lengths.shape != source.shape[:1]:
-            raise ValueError(
-                f"source must have shape (batch, tokens) and lengths (batch,), got {tuple(source.shape)} and "
-                f"{tuple(lengths.shape)}"
-            )
-        lengths = lengths.cpu()
-        if len(lengths) and not (int(lengths.min()) >= 1 and int(lengths.max()) <= source.shape[1]):
-            raise ValueError(
-                f"lengths must lie between 1 and {source.shape[1]}, got {int(lengths.min())} to {int(lengths.max())}"
-            )
+        lengths = check_lengths(source, lengths)
         padding = torch.arange(source.shape[1]) >= lengths[:, None]
         mask = torch.zeros(padding.shape).masked_fill_(padding, -torch.inf).to(source.device, non_blocking=True)
         embedded = self.dropout(self.embedding(source))
@@ -92,3 +83,18 @@ class Encoder(nn.Module):
         """``last`` and ``ends`` of ``Encoded``, from the last states (layers·directions, B, hidden_size)."""
         both = last.view(-1, self.directions, *last.shape[1:]).transpose(1, 2).flatten(2)  # (layers, B, memory_size)
         return both if self.bridge is None else torch.tanh(self.bridge(both)), both[-1]
+
+
+def check_lengths(source: Tensor, lengths: Tensor) -> Tensor:
+    """The lengths on the CPU. Raises ValueError unless they fit the sentences (B, S)."""
+    if source.ndim != 2 or lengths.shape != source.shape[:1]:
+        raise ValueError(
+            f"source must have shape (batch, tokens) and lengths (batch,), got {tuple(source.shape)} and "
+            f"{tuple(lengths.shape)}"
+        )
+    lengths = lengths.cpu()
+    if len(lengths) and not (int(lengths.min()) >= 1 and int(lengths.max()) <= source.shape[1]):
+        raise ValueError(
+            f"lengths must lie between 1 and {source.shape[1]}, got {int(lengths.min())} to {int(lengths.max())}"
+        )
+    return lengths

@@ -12,6 +12,7 @@ step. The vocabularies are not part of the program.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,7 @@ from regard.seq2seq.decoding import Ends
 from regard.seq2seq.encoder import Encoded, Encoder
 from regard.seq2seq.model import Seq2Seq
 from regard.seq2seq.recurrence import gru_cell, lstm_cell
+from regard.seq2seq.transformer import TransformerReader
 from regard.seq2seq.vocabulary import BOS, EOS, PAD
 
 
@@ -64,13 +66,14 @@ class GreedySearch(nn.Module):
         self.model, self.ends = model, ends
 
     def forward(self, source: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        decoder, ends = self.model.decoder, self.ends
-        encoded = encode(self.model.encoder, source, lengths)
-        memory = decoder.remember(encoded)
+        decoder: Any = self.model.decoder
+        ends = self.ends
         limits = (ends.times * lengths).long() + ends.more
         longest = torch.sym_int(ends.times * source.shape[1]) + ends.more  # type: ignore[no-untyped-call]
+        encoded, first = self._encoded(source, lengths, longest)
+        memory = decoder.remember(encoded)
 
-        def unfinished(ended: Tensor, *_: Tensor | DecoderState) -> Tensor:
+        def unfinished(ended: Tensor, *_: Any) -> Tensor:
             return ~ended.all()
 
         def step(
@@ -80,16 +83,18 @@ class GreedySearch(nn.Module):
             counts: Tensor,
             tokens: Tensor,
             weights: Tensor,
-            state: DecoderState,
-        ) -> tuple[Tensor | DecoderState, ...]:
+            state: Any,
+        ) -> tuple[Any, ...]:
             output, attended, state = decoder.step(token, state, memory)
             token = ends.predictable(decoder.say(output)).argmax(-1)
             tokens = tokens.index_copy(1, t, token.masked_fill(ended, PAD).unsqueeze(1))
             weights = weights.index_copy(1, t, attended.masked_fill(ended.unsqueeze(1), 0.0).unsqueeze(1))
             counts = counts + ~ended
             ended = ended | (token == ends.end) | (counts >= limits)
-            # A loop may not return one of its inputs, as the context is without attention.
-            return ended, t + 1, token, counts, tokens, weights, state._replace(context=state.context.clone())
+            if isinstance(state, DecoderState):
+                # A loop may not return one of its inputs, as the context is without attention.
+                state = state._replace(context=state.context.clone())
+            return ended, t + 1, token, counts, tokens, weights, state
 
         start = (
             limits <= 0,
@@ -97,11 +102,21 @@ class GreedySearch(nn.Module):
             torch.full_like(lengths, ends.begin),
             torch.zeros_like(lengths),
             lengths.new_full((source.shape[0], longest), PAD),
-            memory.values.new_zeros(source.shape[0], longest, source.shape[1]),
-            decoder.start(encoded)._replace(coverage=torch.zeros_like(memory.mask)),
+            encoded.states.new_zeros(source.shape[0], longest, source.shape[1]),
+            first,
         )
         _, _, _, counts, tokens, weights, _ = torch.while_loop(unfinished, step, start)  # type: ignore[no-untyped-call]
         return tokens, counts, weights
+
+    def _encoded(self, source: Tensor, lengths: Tensor, longest: int) -> tuple[Any, Any]:
+        """Encoded sentences, and the first state of the decoder, whose tensors keep their shapes."""
+        encoder: Any = self.model.encoder
+        decoder: Any = self.model.decoder
+        if isinstance(encoder, TransformerReader):
+            tokens = encoder.run(source, lengths, lengths)
+            return tokens, decoder.start(tokens, room=longest)
+        encoded = encode(encoder, source, lengths)
+        return encoded, decoder.start(encoded)._replace(coverage=torch.zeros_like(encoded.mask))
 
 
 def encode(encoder: Encoder, source: Tensor, lengths: Tensor) -> Encoded:

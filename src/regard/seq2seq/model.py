@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from regard.nn.argument_checks import at_least_one, one_of
 from regard.seq2seq.decoder import ATTENTIONS, ORDERS, AttentionDecoder, DecoderScore
 from regard.seq2seq.encoder import Encoder
 from regard.seq2seq.recurrence import CELLS
+from regard.seq2seq.transformer import TransformerArchitecture, TransformerWriter
 
 
 class ProjectedKeys(nn.Module):
@@ -94,13 +95,42 @@ class Architecture:
         if not (number and 0.0 <= self.dropout < 1.0):
             raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout!r}")
 
+    def parts(self, source_size: int, target_size: int) -> tuple[Encoder, AttentionDecoder]:
+        """Encoder and decoder."""
+        sizes = self.embed_size, self.hidden_size
+        options: Any = {"layers": self.layers, "cell": self.cell, "dropout": self.dropout}
+        encoder = Encoder(source_size, *sizes, bidirectional=self.bidirectional, **options)
+        score = None if self.attention == "none" else SCORES[self.score](self.hidden_size, encoder.memory_size)
+        options.update(order=self.order, attention=self.attention, coverage=self.coverage, tied=self.tied)
+        return encoder, AttentionDecoder(target_size, *sizes, encoder.memory_size, score, **options)
+
+
+AnyArchitecture = Architecture | TransformerArchitecture
+# Of an architecture as plain data, where there is an entry "kind".
+_KINDS: dict[str, type[AnyArchitecture]] = {"transformer": TransformerArchitecture}
+
+
+def as_plain(architecture: AnyArchitecture) -> dict[str, Any]:
+    """An architecture as values that JSON can represent."""
+    kinds = [("kind", name) for name, made in _KINDS.items() if isinstance(architecture, made)]
+    return {**dict(kinds), **asdict(architecture)}
+
+
+def from_plain(plain: Mapping[str, Any]) -> AnyArchitecture:
+    """The inverse of ``as_plain``. Raises TypeError or ValueError for anything else."""
+    settings = dict(plain)
+    kind = settings.pop("kind", None)
+    if kind is not None:
+        one_of(_KINDS, kind=kind)
+    return Architecture(**settings) if kind is None else _KINDS[kind](**settings)
+
 
 class Seq2Seq(nn.Module):
     """An encoder and a decoder that attends to it.
 
     Parameters
     ----------
-    architecture : its settings.
+    architecture : its settings, an ``Architecture`` or a ``TransformerArchitecture``.
     source_size, target_size : sizes of the two vocabularies.
 
     *Cost*: O(tokens·hidden_size²) for the encoder; for every target token that of the score for S keys.
@@ -112,20 +142,23 @@ class Seq2Seq(nn.Module):
     (torch.Size([1, 2, 12]), torch.Size([1, 2, 3]))
     """
 
-    def __init__(self, architecture: Architecture, source_size: int, target_size: int) -> None:
+    encoder: nn.Module
+    decoder: AttentionDecoder | TransformerWriter
+
+    def __init__(self, architecture: AnyArchitecture, source_size: int, target_size: int) -> None:
         super().__init__()
         at_least_one(source_size=source_size, target_size=target_size)
-        a = self.architecture = architecture
-        sizes = a.embed_size, a.hidden_size
-        options: Any = {"layers": a.layers, "cell": a.cell, "dropout": a.dropout}
-        self.encoder = Encoder(source_size, *sizes, bidirectional=a.bidirectional, **options)
-        memory_size = self.encoder.memory_size
-        score = None if a.attention == "none" else SCORES[a.score](a.hidden_size, memory_size)
-        options.update(order=a.order, attention=a.attention, coverage=a.coverage, tied=a.tied)
-        self.decoder = AttentionDecoder(target_size, *sizes, memory_size, score, **options)
+        self.architecture = architecture
+        self.encoder, self.decoder = architecture.parts(source_size, target_size)
 
     def forward(
-        self, source: Tensor, lengths: Tensor, tokens: Tensor, own: Tensor | None = None
+        self,
+        source: Tensor,
+        lengths: Tensor,
+        tokens: Tensor,
+        own: Tensor | None = None,
+        *,
+        need_weights: bool = True,
     ) -> tuple[Tensor, Tensor]:
         """Scores of the token after each target token, and attention weights.
 
@@ -135,9 +168,22 @@ class Seq2Seq(nn.Module):
         tokens : (B, T) ids of the target, starting with BOS.
         own : (B, T) booleans; where True, the input of the step is the model's own most probable token of the previous
             step instead of the given one. ``own`` of the first step is ignored.
+        need_weights : False spares a transformer the weights, which are then None.
 
         Returns
         -------
         logits (B, T, target_size), weights (B, T, S).
         """
-        return self.decoder(tokens, self.encoder(source, lengths), own)  # type: ignore[no-any-return]
+        encoded = self.encoder(source, lengths)
+        # A recurrent decoder has the weights anyway.
+        options = {"need_weights": need_weights} if isinstance(self.decoder, TransformerWriter) else {}
+        return self.decoder(tokens, encoded, own, **options)  # type: ignore[no-any-return]
+
+    def align_by(self, layer: int, head: int | None) -> None:
+        """Choose the attention whose weights a transformer's translations have: a head, or the mean of a layer."""
+        if not isinstance(self.architecture, TransformerArchitecture) or not isinstance(
+            self.decoder, TransformerWriter
+        ):
+            raise ValueError("a recurrent model has one attention only")
+        self.architecture = replace(self.architecture, alignment_layer=layer, alignment_head=head)
+        self.decoder.architecture = self.architecture

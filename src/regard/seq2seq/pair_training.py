@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from copy import deepcopy
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,13 +20,18 @@ from torch.nn import functional as F
 from regard.data.files import PathLike
 from regard.data.text_pairs import Pairs
 from regard.nn.argument_checks import at_least_one, one_of
-from regard.seq2seq.model import Architecture, Seq2Seq
+from regard.seq2seq.alignment import error_rate
+from regard.seq2seq.measures import corpus_bleu
+from regard.seq2seq.model import AnyArchitecture, Architecture, Seq2Seq, as_plain
+from regard.seq2seq.processes import Processes
 from regard.seq2seq.token_batches import Sentences, TokenBatch, bucketed, collate, in_order
 from regard.seq2seq.trainer import Trainer, Training, TrainingOutcome, TrainingProgress
+from regard.seq2seq.transformer import TransformerArchitecture
 from regard.seq2seq.translator import Translator
-from regard.seq2seq.vocabulary import PAD, Vocabulary
+from regard.seq2seq.vocabulary import PAD, Vocabulary, gold_alignments
 
 MODEL = "model.regard"
+CRITERIA = ("loss", "bleu", "exact")
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16}
 
 
@@ -35,7 +43,11 @@ class Lesson:
     ----------
     unit, max_size, min_count, lower : of both vocabularies, as in ``Vocabulary.learn``.
     target_unit : of the target's vocabulary, if it differs, for example for words to digits.
+    joint : one vocabulary for both sides, learned from both.
+    sampling : 0, or in every epoch another random segmentation of the training texts, as in ``Vocabulary.sampled``, by
+        units "bpe" (a good value is 0.1) and "sentencepiece".
     batch_size : pairs in a batch.
+    batch_tokens : instead, tokens in a batch on the longer side, padding included.
     label_smoothing : the probability that the target distribution spreads over all tokens.
     scheduled_sampling : the fraction of input tokens that are the decoder's own predictions at the end of training,
         rising linearly from 0.
@@ -48,7 +60,10 @@ class Lesson:
     max_size: int | None = None
     min_count: int = 1
     lower: bool = False
+    joint: bool = False
+    sampling: float = 0.0
     batch_size: int = 64
+    batch_tokens: int | None = None
     label_smoothing: float = 0.1
     scheduled_sampling: float = 0.0
     max_tokens: int = 200
@@ -56,10 +71,25 @@ class Lesson:
 
     def __post_init__(self) -> None:
         at_least_one(batch_size=self.batch_size, max_tokens=self.max_tokens)
+        if self.batch_tokens is not None:
+            at_least_one(batch_tokens=self.batch_tokens)
         one_of(PRECISIONS, precision=self.precision)
-        for name in ("label_smoothing", "scheduled_sampling"):
+        for name in ("label_smoothing", "scheduled_sampling", "sampling"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ValueError(f"{name} must be at least 0 and below 1, got {getattr(self, name)}")
+        if self.joint and self.target_unit not in (None, self.unit):
+            raise ValueError(
+                f"joint=True needs one unit for both sides, got {self.unit!r} and target_unit {self.target_unit!r}"
+            )
+
+    def vocabularies(self, train: Pairs) -> tuple[Vocabulary, Vocabulary]:
+        """The vocabularies of both sides, learned from the training pairs."""
+        options: Any = {"min_count": self.min_count, "max_size": self.max_size, "lower": self.lower}
+        if self.joint:
+            both = Vocabulary.learn((*train.source, *train.target), self.unit, **options)
+            return both, both
+        source = Vocabulary.learn(train.source, self.unit, **options)
+        return source, Vocabulary.learn(train.target, self.target_unit or self.unit, **options)
 
 
 class PairsTask:
@@ -71,6 +101,8 @@ class PairsTask:
     train, valid : source and target sentences as token ids.
     lesson : settings of batches and loss.
     seed : of the order of pairs, which differs between epochs.
+    sampled : training sentences of an epoch, if they differ between epochs.
+    measured : quality of the model on the validation pairs, if more than the loss is wanted.
     """
 
     def __init__(
@@ -80,8 +112,12 @@ class PairsTask:
         valid: tuple[Sentences, Sentences],
         lesson: Lesson,
         seed: int,
+        *,
+        sampled: Callable[[int], tuple[Sentences, Sentences]] | None = None,
+        measured: Callable[[], Mapping[str, float]] | None = None,
     ) -> None:
         self.module, self._train, self._lesson, self._seed = module, train, lesson, seed
+        self._sampled, self._measured = sampled, measured
         self._held_out = [collate(*valid, rows) for rows in in_order(*valid, 4 * lesson.batch_size)]
 
     @property
@@ -90,7 +126,10 @@ class PairsTask:
 
     def batches(self, epoch: int) -> Sequence[list[int]]:
         """Rows of each batch, in an order that depends only on the seed and the epoch."""
-        return bucketed(*self._train, self._lesson.batch_size, np.random.default_rng((self._seed, epoch)))
+        if self._sampled is not None:
+            self._train = self._sampled(epoch)
+        size, order = self._lesson.batch_tokens, np.random.default_rng((self._seed, epoch))
+        return bucketed(*self._train, size or self._lesson.batch_size, order, by_tokens=size is not None)
 
     def loss(self, batch: list[int], progress: float) -> tuple[Tensor, int]:
         """Mean of −log p(token | source, previous tokens), with label smoothing, and the number of tokens."""
@@ -101,22 +140,53 @@ class PairsTask:
             own = torch.rand(pairs.tokens.shape, device=self.device) < rate
         return self._mean(pairs, own, self._lesson.label_smoothing), pairs.tokens_wanted
 
-    def validate(self) -> float:
-        """Mean of −log p(token) over all validation tokens, without label smoothing."""
+    def validate(self) -> float | Mapping[str, float]:
+        """Mean of −log p(token) over all validation tokens, without label smoothing, and what else is measured."""
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         count = 0
         for batch in self._held_out:
             total += self._mean(batch.to(self.device), None, 0.0).double() * batch.tokens_wanted
             count += batch.tokens_wanted
-        return float(total) / count
+        loss = float(total) / count
+        return loss if self._measured is None else {"loss": loss, **self._measured()}
 
     def _mean(self, batch: TokenBatch, own: Tensor | None, smoothing: float) -> Tensor:
         dtype = PRECISIONS[self._lesson.precision]
         with torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None):
-            logits, _ = self.module(batch.source, batch.lengths, batch.tokens, own)
+            logits, _ = self.module(batch.source, batch.lengths, batch.tokens, own, need_weights=False)
         return F.cross_entropy(
             logits.flatten(0, 1).float(), batch.wanted.flatten(), ignore_index=PAD, label_smoothing=smoothing
         )
+
+
+class SampledSentences:
+    """Training sentences with another random segmentation in every epoch; that of the next one is made meanwhile."""
+
+    def __init__(self, pairs: Pairs, translator: Translator, lesson: Lesson, seed: int) -> None:
+        self._pairs, self._lesson, self._seed = pairs, lesson, seed
+        self._source, self._target = translator.source, translator.target
+        self._worker = ThreadPoolExecutor(1)
+        self._next: dict[int, Future[tuple[Sentences, Sentences]]] = {}
+
+    def __call__(self, epoch: int) -> tuple[Sentences, Sentences]:
+        """Source and target sentences of an epoch, which depend on it and the seed only."""
+        self._next = {
+            number: self._next.get(number) or self._worker.submit(self._made, number) for number in (epoch, epoch + 1)
+        }
+        return self._next[epoch].result()
+
+    def close(self) -> None:
+        """Drop what is not needed any more."""
+        self._worker.shutdown(cancel_futures=True)
+
+    def _made(self, epoch: int) -> tuple[Sentences, Sentences]:
+        seeds = np.random.SeedSequence((self._seed, epoch)).generate_state(2).tolist()
+        sides = (self._source, self._pairs.source, seeds[0]), (self._target, self._pairs.target, seeds[1])
+        source, target = (
+            Sentences([ids[: self._lesson.max_tokens] for ids in side.sampled(texts, self._lesson.sampling, seed)])
+            for side, texts, seed in sides
+        )
+        return source, target
 
 
 class Learned(NamedTuple):
@@ -130,14 +200,17 @@ def learn(
     train: Pairs,
     valid: Pairs,
     *,
-    architecture: Architecture | None = None,
+    architecture: AnyArchitecture | None = None,
     lesson: Lesson | None = None,
     training: Training | None = None,
+    start: Translator | None = None,
     device: str = "cpu",
     folder: PathLike | None = None,
     resume: bool = False,
     every: float = 30.0,
     watch: Callable[[TrainingProgress], None] | None = None,
+    threads: int | str | None = None,
+    tensorboard: bool = False,
 ) -> Learned:
     """A translator trained on pairs of texts.
 
@@ -145,54 +218,131 @@ def learn(
     ----------
     train : training pairs; the vocabularies are learned from them alone.
     valid : validation pairs, for early stopping and for choosing the best epoch.
-    architecture, lesson, training : settings of the model, of the task, and of the training.
+    architecture, lesson, training : settings of the model, of the task, and of the training. Its ``criterion`` may be
+        "loss", "bleu" or "exact", those of greedy translations of the validation pairs.
+    start : a translator to continue from, or to fine-tune on other pairs: its architecture, vocabularies and weights
+        are where the training starts, and it is left unchanged.
     device : "cpu" or "cuda".
     folder : an existing folder for checkpoints, metrics (JSON lines) and finally the translator.
     resume : continue from the checkpoint in ``folder``.
     every : seconds between two checkpoints.
     watch : called with ``TrainingProgress`` during training.
+    threads, tensorboard : as in ``Trainer``.
+
+    Where ``torch.distributed`` is initialised, its processes train together, as in ``Trainer``.
 
     *Cost*: O(tokens·hidden_size²) time per epoch, and for every target token that of the score for its source.
     """
-    architecture, lesson, training = architecture or Architecture(), lesson or Lesson(), training or Training()
-    source, target = (
-        Vocabulary.learn(texts, unit, min_count=lesson.min_count, max_size=lesson.max_size, lower=lesson.lower)
-        for texts, unit in ((train.source, lesson.unit), (train.target, lesson.target_unit or lesson.unit))
+    lesson, training = lesson or Lesson(), training or Training()
+    one_of(CRITERIA, criterion=training.criterion)
+    model, source, target = _first(train, architecture, lesson, start, training.seed)
+    first = Translator(model.to(device), source, target)
+    (train_pairs, train_ids), (valid_pairs, valid_ids) = (
+        _encode(pairs, source, target, lesson, name) for name, pairs in (("train", train), ("valid", valid))
     )
-    encoded = {
-        name: _encode(pairs, source, target, lesson, name) for name, pairs in (("train", train), ("valid", valid))
+    sampled = SampledSentences(train_pairs, first, lesson, training.seed) if lesson.sampling else None
+    measured = None if training.criterion == "loss" else partial(_measured, first, valid_pairs)
+    task = PairsTask(model, train_ids, valid_ids, lesson, training.seed, sampled=sampled, measured=measured)
+    settings = {**as_plain(first.architecture), **asdict(lesson), "train": _digest(train), "valid": _digest(valid)}
+    if start is not None:
+        settings["start"] = start.digest()
+    trainer = Trainer(
+        task,
+        training,
+        folder=folder,
+        every=every,
+        settings=settings,
+        watch=watch,
+        threads=threads,
+        tensorboard=tensorboard,
+    )
+    try:
+        outcome = trainer.run(resume=resume)
+    finally:
+        if sampled is not None:
+            sampled.close()
+    first.metadata = {
+        "ended": outcome.ended,
+        "epochs": len(outcome.losses),
+        "steps": outcome.steps,
+        "pairs": len(train),
     }
+    model.eval()
+    if outcome.ended != "interrupted":
+        _choose_alignment(model, first, valid_pairs)
+        if folder is not None and Processes().first:
+            first.save(Path(folder) / MODEL, force=True)
+    return Learned(first, outcome)
+
+
+def _first(
+    train: Pairs, architecture: AnyArchitecture | None, lesson: Lesson, start: Translator | None, seed: int
+) -> tuple[Seq2Seq, Vocabulary, Vocabulary]:
+    """The model before training and its vocabularies: new ones, or a copy of those to continue from."""
+    if start is not None:
+        if not isinstance(start.model, Seq2Seq):
+            raise ValueError("start must be one translator, got an ensemble")
+        if architecture not in (None, start.architecture):
+            raise ValueError("architecture must be None or that of start, whose weights the training starts from")
+        return deepcopy(start.model), start.source, start.target
+    source, target = lesson.vocabularies(train)
     with torch.random.fork_rng():
-        torch.manual_seed(training.seed)
-        model = Seq2Seq(architecture, len(source), len(target)).to(device)
-    task = PairsTask(model, encoded["train"], encoded["valid"], lesson, training.seed)
-    settings = {**asdict(architecture), **asdict(lesson), "train": _digest(train), "valid": _digest(valid)}
-    trainer = Trainer(task, training, folder=folder, every=every, settings=settings, watch=watch)
-    outcome = trainer.run(resume=resume)
-    metadata = {"ended": outcome.ended, "epochs": len(outcome.losses), "steps": outcome.steps, "pairs": len(train)}
-    translator = Translator(model.eval(), source, target, metadata)
-    if folder is not None and outcome.ended != "interrupted":
-        translator.save(Path(folder) / MODEL, force=True)
-    return Learned(translator, outcome)
+        torch.manual_seed(seed)
+        model = Seq2Seq(architecture or Architecture(), len(source), len(target))
+    if getattr(model.architecture, "shared", False) and not lesson.joint:
+        raise ValueError("shared=True needs one vocabulary for both sides: Lesson(joint=True)")
+    return model, source, target
+
+
+def _measured(translator: Translator, valid: Pairs) -> dict[str, float]:
+    """BLEU and the fraction of exact matches of greedy translations."""
+    translations = [one.text for one in translator.translate(valid.source, batch_size=256)]
+    wanted = [text.lower() if translator.target.lower else text for text in valid.target]
+    exact = sum(a == b for a, b in zip(translations, wanted, strict=True)) / len(wanted)
+    return {"bleu": corpus_bleu(translations, wanted), "exact": exact}
+
+
+def _choose_alignment(model: Seq2Seq, translator: Translator, valid: Pairs) -> None:
+    """Choose the layer and head of a transformer whose weights align best, if gold alignments are known.
+
+    Candidates are the mean of the heads of each layer, and each head; the choice becomes a setting of the model, and
+    the metadata have its error rate on the validation pairs.
+    """
+    architecture = model.architecture
+    gold = gold_alignments(translator.source, translator.target, valid)
+    if gold is None or not isinstance(architecture, TransformerArchitecture):
+        return
+    candidates = [(layer, head) for layer in range(architecture.layers) for head in (None, *range(architecture.heads))]
+    found: dict[tuple[int, int | None], list[int]] = {candidate: [] for candidate in candidates}
+    for per_layer in translator.source_weights(valid.source, valid.target):
+        for layer, head in candidates:
+            weights = per_layer[layer].mean(0) if head is None else per_layer[layer, head]
+            found[layer, head] += weights.argmax(-1).tolist()
+    wanted = [sources for sentence in gold for sources in sentence]
+    errors = {candidate: error_rate(rows, wanted) for candidate, rows in found.items()}
+    layer, head = min(candidates, key=lambda candidate: errors[candidate])
+    model.align_by(layer, head)
+    translator.metadata["alignment"] = {"layer": layer, "head": head, "validation_error_rate": errors[layer, head]}
 
 
 def _encode(
     pairs: Pairs, source: Vocabulary, target: Vocabulary, lesson: Lesson, name: str
-) -> tuple[Sentences, Sentences]:
-    """Both sides as token ids, without pairs that are too long or have an empty source."""
+) -> tuple[Pairs, tuple[Sentences, Sentences]]:
+    """The pairs that are not too long and have a source, and both sides as token ids."""
     both = [(source.encode(a), target.encode(b)) for a, b in zip(pairs.source, pairs.target, strict=True)]
-    usable = [(a, b) for a, b in both if a and max(len(a), len(b)) <= lesson.max_tokens]
-    if not usable:
+    rows = [row for row, (a, b) in enumerate(both) if a and max(len(a), len(b)) <= lesson.max_tokens]
+    if not rows:
         raise ValueError(
             f"{name} must contain a pair with 1 to {lesson.max_tokens} tokens on either side, got none in {len(both):,}"
         )
-    if len(usable) < len(both):
+    if len(rows) < len(both):
         warnings.warn(
-            f"{len(both) - len(usable):,} of {len(both):,} pairs of {name} are left out: their source is empty, or "
+            f"{len(both) - len(rows):,} of {len(both):,} pairs of {name} are left out: their source is empty, or "
             f"a side has more than {lesson.max_tokens} tokens",
             stacklevel=3,
         )
-    return Sentences([a for a, _ in usable]), Sentences([b for _, b in usable])
+        pairs = pairs.take(rows)
+    return pairs, (Sentences([both[row][0] for row in rows]), Sentences([both[row][1] for row in rows]))
 
 
 def _digest(pairs: Pairs) -> str:

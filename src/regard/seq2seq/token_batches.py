@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.seq2seq.vocabulary import BOS, EOS, PAD
@@ -66,18 +67,41 @@ def collate(source: Sentences, target: Sentences, rows: Sequence[int]) -> TokenB
     return TokenBatch(source.padded(rows), torch.from_numpy(source.lengths[list(rows)]), tokens, wanted, count)
 
 
-def bucketed(source: Sentences, target: Sentences, batch_size: int, order: np.random.Generator) -> list[list[int]]:
+def bucketed(
+    source: Sentences, target: Sentences, size: int, order: np.random.Generator, *, by_tokens: bool = False
+) -> list[list[int]]:
     """All rows in batches: shuffled, sorted by length within groups of batches, and the batches shuffled.
 
+    ``size`` is the number of rows in a batch, or by tokens that of its tokens on the longer side, padding included.
     *Cost*: O(n log n).
     """
     rows = order.permutation(len(source))
+    per_batch = size
+    if by_tokens:
+        mean = np.maximum(source.lengths, target.lengths).mean() + 1.0
+        per_batch = max(1, int(size / mean))
     batches = []
-    for first in range(0, len(rows), BATCHES_PER_GROUP * batch_size):
-        group = rows[first : first + BATCHES_PER_GROUP * batch_size]
+    for first in range(0, len(rows), BATCHES_PER_GROUP * per_batch):
+        group = rows[first : first + BATCHES_PER_GROUP * per_batch]
         group = group[np.lexsort((source.lengths[group], target.lengths[group]))]
-        batches += [group[at : at + batch_size].tolist() for at in range(0, len(group), batch_size)]
+        if by_tokens:
+            batches += _filled(group, np.maximum(source.lengths, target.lengths + 1)[group], size)
+        else:
+            batches += [group[at : at + size].tolist() for at in range(0, len(group), size)]
     return [batches[number] for number in order.permutation(len(batches))]
+
+
+def _filled(rows: NDArray[np.int64], lengths: NDArray[np.int64], tokens: int) -> list[list[int]]:
+    """Rows in order, in batches of at most this many tokens with padding, or of one row."""
+    batches: list[list[int]] = []
+    longest = 0
+    for row, length in zip(rows.tolist(), lengths.tolist(), strict=True):
+        longest = max(longest, length)
+        if not batches or longest * (len(batches[-1]) + 1) > tokens:
+            batches.append([])
+            longest = length
+        batches[-1].append(row)
+    return batches
 
 
 def in_order(source: Sentences, target: Sentences, batch_size: int) -> list[list[int]]:

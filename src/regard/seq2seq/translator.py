@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.overrides import TorchFunctionMode
 
 from regard.data.files import PathLike
 from regard.data.sealed import FileKind, read_sealed, write_sealed
 from regard.nn.argument_checks import at_least_one
 from regard.seq2seq.decoding import Ends, Hypothesis, beam
-from regard.seq2seq.model import Architecture, Seq2Seq
+from regard.seq2seq.ensemble import Ensemble
+from regard.seq2seq.model import AnyArchitecture, Seq2Seq, as_plain, from_plain
 from regard.seq2seq.token_batches import Sentences, collate
+from regard.seq2seq.transformer import TransformerWriter
 from regard.seq2seq.vocabulary import BOS, EOS, UNK, Vocabulary
 
 # Longer texts are truncated, with a warning.
@@ -38,6 +43,20 @@ _KIND = FileKind(
 )
 
 
+class SkippedInitialisation(TorchFunctionMode):
+    """A context in which modules are created without initialising their parameters.
+
+    On the meta device there is nothing to initialise, and drawing normal numbers there, or dividing them, imports
+    torch._dynamo, which takes seconds.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        divides = getattr(func, "__name__", "") in ("div", "__truediv__")
+        if divides or getattr(func, "__module__", None) == "torch.nn.init":
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
 class Translation(NamedTuple):
     """A translated text, its tokens, and the attention weights of each token."""
 
@@ -46,6 +65,11 @@ class Translation(NamedTuple):
     source_tokens: tuple[str, ...]
     weights: NDArray[Any]  # (len(tokens), len(source_tokens))
     score: float  # mean log-probability of a token
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last of the tokens is the end token; it is not if the translation was truncated."""
+        return self.tokens[-1:] == ("<eos>",)
 
 
 NOTHING = Translation("", (), (), np.zeros((0, 0), np.float32), 0.0)
@@ -61,19 +85,20 @@ class Translator:
     metadata : plain data that is saved with it.
 
     >>> letters = Vocabulary.learn(["ab"], "characters")
+    >>> from regard.seq2seq import Architecture
     >>> small = Translator(Seq2Seq(Architecture(4, 4), len(letters), len(letters)), letters, letters)
     >>> small.translate(["", "ba"])[0].text
     ''
     """
 
     def __init__(
-        self, model: Seq2Seq, source: Vocabulary, target: Vocabulary, metadata: dict[str, Any] | None = None
+        self, model: Seq2Seq | Ensemble, source: Vocabulary, target: Vocabulary, metadata: dict[str, Any] | None = None
     ) -> None:
         self.model, self.source, self.target = model, source, target
         self.metadata = metadata or {}
 
     @property
-    def architecture(self) -> Architecture:
+    def architecture(self) -> AnyArchitecture:
         return self.model.architecture
 
     @property
@@ -105,13 +130,36 @@ class Translator:
 
         A text of more than 1,000 tokens is truncated, with a warning.
         """
-        at_least_one(beam=beam, batch_size=batch_size)
+        options: Any = {"normalise": normalise, "copy_unknown": copy_unknown, "batch_size": batch_size}
+        return [found[0] for found in self.n_best(texts, 1, beam=beam, **options)]
+
+    def n_best(
+        self,
+        texts: Sequence[str],
+        count: int,
+        *,
+        beam: int | None = None,
+        normalise: float = 1.0,
+        copy_unknown: bool = False,
+        batch_size: int = 64,
+    ) -> list[list[Translation]]:
+        """At most ``count`` translations per text, best first, by their ``score``; an empty text has one, which is
+        empty.
+
+        Parameters
+        ----------
+        beam : width of the beam search, at least ``count`` and by default ``count``; the others as in ``translate``.
+        """
+        beam = count if beam is None else beam
+        at_least_one(count=count, beam=beam, batch_size=batch_size)
+        if beam < count:
+            raise ValueError(f"beam must be at least count={count}, got {beam}")
         tokens = [self._encode(number, text) for number, text in enumerate(_texts(texts), 1)]
-        found: list[Translation] = [NOTHING] * len(tokens)
+        found: list[list[Translation]] = [[NOTHING] for _ in tokens]
         source_ids = Sentences([ids for _, ids in tokens])
         for rows in _by_length(source_ids, batch_size):
-            for row, one in zip(rows, self._decode(source_ids, rows, beam, normalise), strict=True):
-                found[row] = self._translation(one, tokens[row][0], copy_unknown)
+            for row, several in zip(rows, self._decode(source_ids, rows, beam, normalise), strict=True):
+                found[row] = [self._translation(one, tokens[row][0], copy_unknown) for one in several[:count]]
         return found
 
     def align(self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64) -> list[Translation]:
@@ -140,10 +188,68 @@ class Translator:
                 found[row] = self._translation(hypothesis, read[row][0], copy_unknown=False)._replace(text=targets[row])
         return found
 
+    def source_weights(
+        self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64
+    ) -> list[NDArray[Any]]:
+        """The weights (layers, heads, T, S) of every attention of a transformer to the source, for given targets.
+
+        T are the tokens of the target, without the end token. Where one of these is to be the alignment, see
+        ``Seq2Seq.align_by``.
+        """
+        decoder = self.model.decoder
+        if not isinstance(decoder, TransformerWriter):
+            raise ValueError("source_weights needs a transformer; the weights of other models are those of align")
+        both = (
+            Sentences([self.source.encode(text) for text in sources]),
+            Sentences([self.target.encode(text) for text in targets]),
+        )
+        found: list[NDArray[Any]] = [np.zeros((0, 0, 0, 0), np.float32)] * len(sources)
+        for rows in _by_length(both[0], batch_size):
+            batch = collate(*both, rows).to(self.device)
+            self.model.eval()
+            with torch.no_grad():
+                encoded: Any = self.model.encoder(batch.source, batch.lengths)
+                weights = decoder.source_weights(batch.tokens, encoded).cpu().numpy()
+            for number, row in enumerate(rows):
+                found[row] = weights[:, number, :, : both[1].lengths[row], : both[0].lengths[row]]
+        return found
+
+    @classmethod
+    def ensemble(cls, translators: Sequence[Translator]) -> Translator:
+        """Translators with the same vocabularies as one, whose probabilities are the mean of theirs.
+
+        It cannot be saved.
+        """
+        first = _alike(translators)
+        return cls(Ensemble([one.model for one in translators]), first.source, first.target)  # type: ignore[misc]
+
+    @classmethod
+    def average(cls, translators: Sequence[Translator]) -> Translator:
+        """A translator whose weights are the mean of those of others of one architecture, such as several checkpoints
+        of one training."""
+        first = _alike(translators)
+        if any(one.architecture != first.architecture for one in translators):
+            raise ValueError("translators must have the same architecture to be averaged")
+        states = [one.model.state_dict() for one in translators]
+        mean = {name: torch.stack([state[name].double() for state in states]).mean(0) for name in states[0]}
+        model = deepcopy(first.model)
+        model.load_state_dict(mean)
+        return cls(model, first.source, first.target, {"averaged": len(translators)})
+
+    def digest(self) -> str:
+        """The SHA-256 of weights and vocabularies."""
+        digest = hashlib.sha256(json.dumps([self.source.to_dict(), self.target.to_dict()]).encode())
+        for name, part in self.model.state_dict().items():
+            digest.update(name.encode())
+            digest.update(np.ascontiguousarray(part.detach().cpu().numpy()).tobytes())
+        return digest.hexdigest()
+
     def save(self, path: PathLike, *, force: bool = False) -> None:
         """Write the translator to one file, atomically. Raises TranslatorError."""
+        if isinstance(self.model, Ensemble):
+            raise TranslatorError(f"{path}: an ensemble cannot be saved; save its translators")
         description = {
-            "architecture": asdict(self.architecture),
+            "architecture": as_plain(self.architecture),
             "source": self.source.to_dict(),
             "target": self.target.to_dict(),
             "metadata": self.metadata,
@@ -158,8 +264,8 @@ class Translator:
         try:
             source, target = (Vocabulary.from_dict(description[side]) for side in ("source", "target"))
             # Sizes in the file allocate no memory: the arrays must match them.
-            with torch.device("meta"):
-                model = Seq2Seq(Architecture(**description["architecture"]), len(source), len(target))
+            with torch.device("meta"), SkippedInitialisation():
+                model = Seq2Seq(from_plain(description["architecture"]), len(source), len(target))
             tensors = {name.removesuffix(".npy"): torch.from_numpy(array) for name, array in arrays.items()}
             if any(part.dtype != torch.float32 for part in tensors.values()):
                 raise ValueError("its arrays must be float32")
@@ -177,12 +283,11 @@ class Translator:
             )
         return tokens[:MAX_TOKENS], ids[:MAX_TOKENS]
 
-    def _decode(self, sources: Sentences, rows: list[int], width: int, normalise: float) -> list[Hypothesis]:
+    def _decode(self, sources: Sentences, rows: list[int], width: int, normalise: float) -> list[list[Hypothesis]]:
         self.model.eval()
         with torch.no_grad():
             encoded = self.model.encoder(sources.padded(rows).to(self.device), torch.from_numpy(sources.lengths[rows]))
-        found = beam(self.model.decoder, encoded, ENDS, width=width, normalise=normalise)
-        return [hypotheses[0] for hypotheses in found]
+        return beam(self.model.decoder, encoded, ENDS, width=width, normalise=normalise)
 
     def _translation(self, hypothesis: Hypothesis, source_tokens: list[str], copy_unknown: bool) -> Translation:
         weights = hypothesis.weights.numpy()
@@ -194,6 +299,17 @@ class Translator:
             ]
         ended = ("<eos>",) if len(weights) > len(tokens) else ()
         return Translation(self.target.join(tokens), (*tokens, *ended), tuple(source_tokens), weights, hypothesis.score)
+
+
+def _alike(translators: Sequence[Translator]) -> Translator:
+    """The first one. Raises ValueError unless there is one, and all have its vocabularies."""
+    if not translators:
+        raise ValueError("translators must contain at least one translator")
+    first = translators[0]
+    for number, one in enumerate(translators[1:], 2):
+        if (one.source, one.target) != (first.source, first.target):
+            raise ValueError(f"translator {number} has other vocabularies than the first")
+    return first
 
 
 def _texts(texts: Iterable[str]) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""A vocabulary: texts to token ids and back, by words, by characters, or by sentencepiece's subwords.
+"""A vocabulary: texts to token ids and back, by words, by characters, or by sentencepiece's subwords of two kinds.
 
     id   0     1     2     3     4 …
          pad   unk   bos   eos   tokens, the most frequent first, ties in the order of their text
@@ -22,11 +22,14 @@ from importlib import import_module
 from itertools import takewhile
 from typing import Any
 
+from regard.data.text_pairs import Pairs
 from regard.nn.argument_checks import at_least_one, one_of
 
 PAD, UNK, BOS, EOS = range(4)
 SPECIALS = ("<pad>", "<unk>", "<bos>", "<eos>")  # used for display only, never parsed
-UNITS = ("words", "characters", "sentencepiece")
+UNITS = ("words", "characters", "sentencepiece", "bpe")
+# Units whose tokens sentencepiece learns, and its name for the kind of model.
+_PIECES = {"sentencepiece": "unigram", "bpe": "bpe"}
 
 # Numbers with points and commas; French elisions; words, including inner hyphens; an apostrophe and what follows it;
 # any other character except white space.
@@ -60,8 +63,10 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         one_of(UNITS, unit=self.unit)
-        if (self.unit == "sentencepiece") != bool(self.model):
-            raise ValueError(f"model must be given if and only if unit is 'sentencepiece', got unit {self.unit!r}")
+        if (self.unit in _PIECES) != bool(self.model):
+            raise ValueError(
+                f"model must be given if and only if unit is 'sentencepiece' or 'bpe', got unit {self.unit!r}"
+            )
         if len(self._ids) != len(self.tokens):
             again = next(token for token, count in Counter(self.tokens).items() if count > 1)
             raise ValueError(f"tokens must be distinct, got {again!r} more than once")
@@ -81,7 +86,8 @@ class Vocabulary:
         Parameters
         ----------
         texts : the training texts.
-        unit : "words", "characters" or "sentencepiece" (needs ``pip install 'regard[seq2seq]'``).
+        unit : "words", "characters", "sentencepiece" (its unigram model) or "bpe" (byte-pair encoding); the last two
+            need ``pip install 'regard[seq2seq]'``.
         min_count : tokens with a lower count are left out; sentencepiece has its own rule and accepts 1 only.
         max_size : maximum number of ids, including the four special ones; sentencepiece requires it, and may
             return fewer if there are too few texts.
@@ -93,13 +99,12 @@ class Vocabulary:
             raise ValueError("texts must be a sequence of strings, got a single string")
         if max_size is not None and max_size <= len(SPECIALS):
             raise ValueError(f"max_size must be above {len(SPECIALS)}, got {max_size}")
-        if unit == "sentencepiece":
+        if unit in _PIECES:
             if max_size is None or min_count != 1:
                 raise ValueError(
-                    "unit 'sentencepiece' needs max_size and min_count=1, got "
-                    f"max_size={max_size} and min_count={min_count}"
+                    f"unit {unit!r} needs max_size and min_count=1, got max_size={max_size} and min_count={min_count}"
                 )
-            model = _learn_pieces([_plain(text, lower) for text in texts], max_size)
+            model = _learn_pieces([_plain(text, lower) for text in texts], max_size, _PIECES[unit])
             learned = _loaded(model)
             pieces = tuple(learned.IdToPiece(number) for number in range(len(SPECIALS), learned.GetPieceSize()))
             return cls(unit, pieces, lower, model)
@@ -124,15 +129,33 @@ class Vocabulary:
 
     def split(self, text: str) -> list[str]:
         """The tokens of a text as strings, known or not."""
-        if self.unit == "sentencepiece":
+        if self.unit in _PIECES:
             return list(self._processor.EncodeAsPieces(_plain(text, self.lower)))
         return [_plain(found, self.lower) for found, _ in self._found(text)]
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without bos and eos; ``UNK`` for unknown tokens. Empty for an empty text."""
-        if self.unit == "sentencepiece":
+        if self.unit in _PIECES:
             return list(self._processor.EncodeAsIds(_plain(text, self.lower)))
         return [self._ids.get(token, UNK) for token in self.split(text)]
+
+    def sampled(self, texts: Sequence[str], alpha: float, seed: int) -> list[list[int]]:
+        """The ids of each text in a random segmentation, for training: the same for the same seed.
+
+        Parameters
+        ----------
+        alpha : for "bpe" the probability that a merge is left out (BPE dropout); for "sentencepiece" the exponent of
+            the segmentations' probabilities, the smaller the more uniform.
+        """
+        if self.unit not in _PIECES:
+            raise ValueError(f"segmentations are sampled for units 'sentencepiece' and 'bpe', got {self.unit!r}")
+        _sentencepiece().set_random_generator_seed(seed)
+        # In one thread, which has a random generator of its own, the result is reproducible.
+        plain = [_plain(text, self.lower) for text in texts]
+        found: list[list[int]] = self._processor.Encode(
+            plain, out_type=int, enable_sampling=True, nbest_size=-1, alpha=alpha, num_threads=1
+        )
+        return found
 
     def token(self, number: int) -> str:
         """The text of one id; the special ones are shown as "<pad>", "<unk>", "<bos>" and "<eos>"."""
@@ -149,14 +172,14 @@ class Vocabulary:
         """Tokens as one text, with the usual spacing: the inverse of ``split`` up to white space."""
         if self.unit == "characters":
             return "".join(tokens)
-        if self.unit == "sentencepiece":
+        if self.unit in _PIECES:
             return "".join(tokens).replace(_SPACE_MARK, " ").strip()
         return _spaced(tokens)
 
     def positions(self, text: str) -> list[int]:
         """For each character of the text, the number of its token, or -1 between tokens."""
-        if self.unit == "sentencepiece":
-            raise ValueError("positions are available for units 'words' and 'characters', got 'sentencepiece'")
+        if self.unit in _PIECES:
+            raise ValueError(f"positions are available for units 'words' and 'characters', got {self.unit!r}")
         positions = [-1] * len(text)
         for number, (found, start) in enumerate(self._found(text)):
             positions[start : start + len(found)] = [number] * len(found)
@@ -224,6 +247,14 @@ def token_alignment(
     return tuple(tuple(sorted(numbers)) for numbers in found)
 
 
+def gold_alignments(source: Vocabulary, target: Vocabulary, pairs: Pairs) -> list[tuple[tuple[int, ...], ...]] | None:
+    """``token_alignment`` of every pair; None if the pairs have no alignments, or tokens no positions."""
+    if pairs.alignment is None or {source.unit, target.unit} & {*_PIECES}:
+        return None
+    rows = zip(pairs.source, pairs.target, pairs.alignment, strict=True)
+    return [token_alignment(source, target, *row) for row in rows]
+
+
 def _spaced(tokens: Sequence[str]) -> str:
     """Words and punctuation with the usual spaces between them; double quotes open and close alternately."""
     text, glue, quotes = "", True, 0
@@ -256,16 +287,19 @@ def _sentencepiece() -> Any:
     try:
         return import_module("sentencepiece")
     except ImportError:
-        raise ValueError("unit 'sentencepiece' needs sentencepiece; run pip install 'regard[seq2seq]'") from None
+        raise ValueError(
+            "units 'sentencepiece' and 'bpe' need sentencepiece; run pip install 'regard[seq2seq]'"
+        ) from None
 
 
-def _learn_pieces(texts: list[str], max_size: int) -> bytes:
+def _learn_pieces(texts: list[str], max_size: int, kind: str) -> bytes:
     written = io.BytesIO()
     train: Callable[..., None] = _sentencepiece().SentencePieceTrainer.train
     try:
         train(
             sentence_iterator=iter(texts),
             model_writer=written,
+            model_type=kind,
             vocab_size=max_size,
             hard_vocab_limit=False,
             character_coverage=1.0,

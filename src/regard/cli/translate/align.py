@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from regard.cli.console import spinner, write_json, write_output
-from regard.cli.translate.translate_arguments import Data, Device, Model, Target, load_translator, read_data
+from regard.cli.translate.translate_arguments import Data, Device, Ensemble, Model, Target, load_translator, read_data
 
 
 class AlignmentFormat(StrEnum):
@@ -31,13 +31,14 @@ class Align:
         AlignmentFormat,
         typer.Option("--as", help="pharaoh: 0-0 1-2, source-target; text: one line per token; json: all weights."),
     ] = AlignmentFormat.pharaoh
+    ensemble: Ensemble = None
     device: Device = "cpu"
 
     def run(self) -> None:
         from regard.seq2seq.alignment import as_text, links, pharaoh
 
         with spinner(f"Opening {self.model}") as now:
-            translator = load_translator(self.model, self.device)
+            translator = load_translator(self.model, self.device, self.ensemble)
             given = read_data(self.data, self.target)
             now(f"Aligning {len(given):,} pairs")
             found = translator.align(given.source, given.target)

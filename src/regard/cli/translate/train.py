@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
+import signal
+import threading
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,6 +29,59 @@ if TYPE_CHECKING:
 
 # Without --valid, this fraction of the pairs is used for validation.
 VALIDATION_FRACTION = 0.05
+# Seconds between two log lines within an epoch, where there is no terminal.
+SECONDS_PER_LINE = 30.0
+# Columns of a terminal, and of them those of the bar and the spaces beside it.
+COLUMNS = 80
+BAR_COLUMNS = 12
+
+
+class Log(StrEnum):
+    """Form of the log lines."""
+
+    text = "text"
+    json = "json"
+
+
+def _from_file(ctx: typer.Context, path: str | None) -> str | None:
+    """Make the settings of a TOML file the defaults of the options."""
+    if path is None:
+        return None
+    try:
+        found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as reason:
+        raise typer.BadParameter(f"{path}: cannot be read as TOML ({reason})", param_hint="--config") from None
+    settings = {name.replace("-", "_"): value for name, value in found.items()}
+    # Options are called as on the command line: --from, not start.
+    names = {option.lstrip("-").replace("-", "_"): one.name for one in ctx.command.params for option in one.opts}
+    for name, value in settings.items():
+        if name not in names or name == "config":
+            raise typer.BadParameter(f"{path}: there is no option --{name.replace('_', '-')}", param_hint="--config")
+        if not isinstance(value, bool | int | float | str):
+            raise typer.BadParameter(f"{path}: {name} must be a text, a number or true or false", param_hint="--config")
+    ctx.default_map = {**(ctx.default_map or {}), **{names[name]: value for name, value in settings.items()}}
+    return path
+
+
+def _network(help: str, *names: str, **options: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel="Model", show_default=False, **options)
+
+
+def _training(help: str, *names: str, **options: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel="Training", **options)
+
+
+def _texts(help: str, *names: str, **options: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel="Tokens and batches", **options)
+
+
+# Options of one kind of model only.
+_RECURRENT = ("hidden_size", "cell", "score", "order", "attention", "coverage")
+_TRANSFORMER = ("ffn_size", "heads", "norm", "shared")
+# Options of what a translator to continue from has already.
+_VOCABULARY = ("unit", "target_unit", "joint", "max_size", "min_count", "lower")
+_MODEL = ("model", "embed_size", "layers", "dropout", *_RECURRENT, *_TRANSFORMER)
+DROPOUT = 0.2
 
 
 @dataclass(frozen=True)
@@ -28,51 +89,95 @@ class Train:
     """Train a translator on pairs of texts.
 
     Writes FOLDER/model.regard (the translator of the best epoch), FOLDER/checkpoint.regard and FOLDER/metrics.jsonl.
-    Ctrl-C saves a checkpoint and stops; the same command with --resume continues, and ends with the same weights as
-    without an interruption.
+    Ctrl-C or SIGTERM saves a checkpoint and stops; the same command with --resume continues, and ends with the same
+    weights as without an interruption.
+
+    Started by torchrun, its processes train together, on a GPU each with --device cuda:
+    torchrun --nproc-per-node 4 -m regard.cli translate train … --accumulate 4
     """
 
     data: Data
     out: Annotated[str, typer.Option(metavar="FOLDER", help="Folder for model, checkpoint and metrics.")]
     target: Target = None
+    config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            callback=_from_file,
+            is_eager=True,
+            help="TOML file of these options, one per line, such as epochs = 30; the command line has precedence.",
+        ),
+    ] = None
     valid: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Validation pairs, for early stopping. Default: a twentieth of DATA."),
     ] = None
     valid_target: Annotated[str | None, typer.Option(metavar="FILE", help="The target texts of --valid.")] = None
-    unit: Annotated[str, typer.Option(help="What a token is: words, characters or sentencepiece.")] = "words"
-    target_unit: Annotated[str | None, typer.Option(help="What a token of the target is, if different.")] = None
-    max_size: Annotated[int | None, typer.Option(help="Maximum size of a vocabulary; required by sentencepiece.")] = (
+    start: Annotated[
+        str | None,
+        typer.Option("--from", metavar="FILE", help="Continue from this translator, or fine-tune it on other pairs."),
+    ] = None
+    unit: Annotated[str, _texts("What a token is: words, characters, sentencepiece or bpe.")] = "words"
+    target_unit: Annotated[str | None, _texts("What a token of the target is, if different.")] = None
+    joint: Annotated[bool, _texts("One vocabulary for both sides.", "--joint")] = False
+    max_size: Annotated[int | None, _texts("Maximum size of a vocabulary; required by sentencepiece and bpe.")] = None
+    min_count: Annotated[int, _texts("Leave out tokens with a lower count.")] = 1
+    lower: Annotated[bool, _texts("Lowercase all texts.", "--lower")] = False
+    sampling: Annotated[float, _texts("Another random segmentation in every epoch; 0.1 is good for bpe.")] = 0.0
+    batch_size: Annotated[int, _texts("Pairs in a batch.")] = 64
+    batch_tokens: Annotated[int | None, _texts("Instead, tokens in a batch on the longer side.")] = None
+    max_tokens: Annotated[int, _texts("Leave out pairs with more tokens on either side.")] = 200
+    model: Annotated[str, _network("recurrent (default) or transformer.")] = "recurrent"
+    embed_size: Annotated[int | None, _network("Size of an embedding: 256.")] = None
+    layers: Annotated[int | None, _network("Layers: 1, of a transformer 3.")] = None
+    dropout: Annotated[float | None, _network("Dropout probability of embeddings and outputs: 0.2.")] = None
+    hidden_size: Annotated[int | None, _network("Recurrent: size of a state: 256.")] = None
+    cell: Annotated[str | None, _network("Recurrent: gru (default) or lstm.")] = None
+    score: Annotated[str | None, _network("Recurrent: additive (default), dot, bilinear or gaussian.")] = None
+    order: Annotated[
+        str | None, _network("Recurrent: textbook (default): attend, then step; luong: step, then attend.")
+    ] = None
+    attention: Annotated[str | None, _network("Recurrent: soft (default), hard (one token at a time) or none.")] = None
+    coverage: Annotated[bool | None, _network("Recurrent: let the score depend on past attention.", "--coverage")] = (
         None
     )
-    min_count: Annotated[int, typer.Option(help="Leave out tokens with a lower count.")] = 1
-    lower: Annotated[bool, typer.Option("--lower", help="Lowercase all texts.")] = False
-    embed_size: Annotated[int, typer.Option(help="Size of an embedding.")] = 256
-    hidden_size: Annotated[int, typer.Option(help="Size of a state.")] = 256
-    layers: Annotated[int, typer.Option(help="Layers of the recurrent networks.")] = 1
-    cell: Annotated[str, typer.Option(help="gru or lstm.")] = "gru"
-    score: Annotated[str, typer.Option(help="additive, dot, bilinear or gaussian.")] = "additive"
-    order: Annotated[str, typer.Option(help="textbook: attend, then step; luong: step, then attend.")] = "textbook"
-    attention: Annotated[str, typer.Option(help="soft, hard (one token at a time) or none.")] = "soft"
-    coverage: Annotated[bool, typer.Option("--coverage", help="Let the score depend on past attention.")] = False
-    dropout: Annotated[float, typer.Option(help="Dropout probability of embeddings and outputs.")] = 0.2
-    batch_size: Annotated[int, typer.Option(help="Pairs in a batch.")] = 64
-    epochs: Annotated[int, typer.Option(help="Maximum number of epochs.")] = 20
-    seconds: Annotated[float | None, typer.Option(help="Time limit in seconds.")] = None
-    learning_rate: Annotated[float, typer.Option(help="Largest learning rate of Adam.")] = 1e-3
-    schedule: Annotated[str, typer.Option(help="cosine, or plateau: halved when the loss stops improving.")] = "cosine"
-    warmup: Annotated[int, typer.Option(help="Steps over which the learning rate rises.")] = 100
-    clip: Annotated[float, typer.Option(help="Maximum norm of the gradient.")] = 1.0
-    patience: Annotated[int, typer.Option(help="Stop after this many epochs without improvement.")] = 5
-    label_smoothing: Annotated[float, typer.Option(help="Probability spread over all tokens.")] = 0.1
-    scheduled_sampling: Annotated[float, typer.Option(help="Final fraction of input tokens that are predictions.")] = (
-        0.0
+    ffn_size: Annotated[int | None, _network("Transformer: units of its position-wise networks: 1024.")] = None
+    heads: Annotated[int | None, _network("Transformer: heads of its attention: 4.")] = None
+    norm: Annotated[str | None, _network("Transformer: normalise before (pre, default) or after (post) a part.")] = None
+    shared: Annotated[
+        bool | None, _network("Transformer: one embedding for both sides; needs --joint.", "--shared")
+    ] = None
+    epochs: Annotated[int, _training("Maximum number of epochs.")] = 20
+    seconds: Annotated[float | None, _training("Time limit in seconds.")] = None
+    optimizer: Annotated[str, _training("adam or adamw.")] = "adam"
+    learning_rate: Annotated[float, _training("Largest learning rate.")] = 1e-3
+    schedule: Annotated[str, _training("cosine; plateau: halved when the loss stops improving; inverse: 1/√step.")] = (
+        "cosine"
     )
-    max_tokens: Annotated[int, typer.Option(help="Leave out pairs with more tokens on either side.")] = 200
-    precision: Annotated[str, typer.Option(help="float32, or bfloat16 for matrix products.")] = "float32"
-    seed: Annotated[int, typer.Option(help="Of all random numbers.")] = 0
+    warmup: Annotated[int, _training("Steps over which the learning rate rises.")] = 100
+    weight_decay: Annotated[float, _training("Of adamw.")] = 0.0
+    beta2: Annotated[float, _training("Of Adam's second moments; transformers often have 0.98.")] = 0.999
+    clip: Annotated[float, _training("Maximum norm of the gradient.")] = 1.0
+    accumulate: Annotated[int, _training("Batches in a step.")] = 1
+    average: Annotated[int, _training("Average the weights of this many epochs, the last ones.")] = 1
+    criterion: Annotated[str, _training("What chooses the best epoch: loss, bleu or exact.")] = "loss"
+    patience: Annotated[int, _training("Stop after this many epochs without improvement.")] = 5
+    label_smoothing: Annotated[float, _training("Probability spread over all tokens.")] = 0.1
+    scheduled_sampling: Annotated[float, _training("Final fraction of input tokens that are predictions.")] = 0.0
+    precision: Annotated[str, _training("float32, or bfloat16 for matrix products.")] = "float32"
+    seed: Annotated[int, _training("Of all random numbers.")] = 0
+    threads: Annotated[
+        int | None,
+        _training("Threads on a CPU. Default: the number that is fastest in a few steps.", show_default=False),
+    ] = None
     device: Device = "cpu"
-    resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint in the folder.")] = False
+    log: Annotated[
+        Log, typer.Option(help="Log lines where standard error is no terminal; json: also on a terminal.")
+    ] = Log.text
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write FOLDER/tensorboard too.")] = False
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue from the checkpoint in the folder, or start if there is none.")
+    ] = False
     force: Annotated[bool, typer.Option("--force", help="Start a new training in a folder that is not empty.")] = False
 
     def __post_init__(self) -> None:
@@ -85,56 +190,96 @@ class Train:
             raise typer.BadParameter("--valid-target needs --valid", param_hint="--valid-target")
         if (self.target is None) != (self.valid_target is None) and self.valid is not None:
             raise typer.BadParameter("give both --target and --valid-target, or neither", param_hint="--valid")
+        if self.model not in ("recurrent", "transformer"):
+            raise typer.BadParameter(f"must be recurrent or transformer, got {self.model!r}", param_hint="--model")
+        for name in self._given(_RECURRENT if self.model == "transformer" else _TRANSFORMER):
+            raise typer.BadParameter(f"a {self.model} model has no {_option(name)}", param_hint=_option(name))
+        for name in self._given((*_MODEL, *_VOCABULARY) if self.start is not None else ()):
+            raise typer.BadParameter(
+                f"{_option(name)} and --from exclude each other: the translator has its own", param_hint="--from"
+            )
+
+    def _given(self, names: Sequence[str]) -> Iterator[str]:
+        """Those of the options that are given. A flag that is not may be None or False."""
+        defaults = {each.name: each.default for each in fields(self)}
+        for name in names:
+            given = getattr(self, name)
+            if given is not None and given is not False and given != defaults[name]:
+                yield name
 
     def run(self) -> None:
         from regard.seq2seq.model import Architecture
         from regard.seq2seq.pair_training import MODEL, Lesson, learn
+        from regard.seq2seq.processes import Processes, process_group
         from regard.seq2seq.trainer import Training
+        from regard.seq2seq.transformer import TransformerArchitecture
+        from regard.seq2seq.translator import Translator
 
-        # Every option of the three has the name of its field.
+        # Every option has the name of its field; one that is not given has the default of the field.
+        kinds = (TransformerArchitecture if self.model == "transformer" else Architecture, Lesson, Training)
+        options = {each.name: getattr(self, each.name) for each in fields(self) if getattr(self, each.name) is not None}
+        options.setdefault("dropout", DROPOUT)
         made: Any = [
-            kind(**{each.name: getattr(self, each.name) for each in fields(kind) if hasattr(self, each.name)})
-            for kind in (Architecture, Lesson, Training)
+            kind(**{each.name: options[each.name] for each in fields(kind) if each.name in options}) for kind in kinds
         ]
         check_device(self.device)
-        folder = self._folder()
-        with spinner(f"Reading {self.data}"):
-            train, valid = self._pairs()
-        with progress_bar(f"Learning from {len(train):,} pairs") as update:
-            learned = learn(
-                train,
-                valid,
-                architecture=made[0],
-                lesson=made[1],
-                training=made[2],
-                device=self.device,
-                folder=folder,
-                resume=self.resume,
-                watch=None if update is None else partial(_show, update, []),
-            )
-        if learned.outcome.ended == "interrupted":
-            say(f"stopped after {learned.outcome.steps:,} steps; continue with the same command and --resume")
-            raise KeyboardInterrupt
-        self._report(learned.outcome)
-        say(f"saved {folder / MODEL} ({file_size(str(folder / MODEL))})")
+        with _terminable(), process_group(self.device) as device:
+            first = Processes().first
+            folder, resume = self._folder(first)
+            with spinner(f"Reading {self.data}"):
+                train, valid = self._pairs()
+                start = None if self.start is None else Translator.load(self.start)
+            with self._watched(f"Learning from {len(train):,} pairs") as watch:
+                learned = learn(
+                    train,
+                    valid,
+                    architecture=None if start is not None else made[0],
+                    lesson=made[1],
+                    training=made[2],
+                    start=start,
+                    device=device,
+                    folder=folder,
+                    resume=resume,
+                    watch=watch,
+                    threads="measured" if self.threads is None else self.threads,
+                    tensorboard=self.tensorboard,
+                )
+            if learned.outcome.ended == "interrupted":
+                if first:
+                    say(f"stopped after {learned.outcome.steps:,} steps; continue with the same command and --resume")
+                raise KeyboardInterrupt
+            if first:
+                self._report(learned.outcome)
+                say(f"saved {folder / MODEL} ({file_size(str(folder / MODEL))})")
 
-    def _folder(self) -> Path:
-        """The folder to write to: a new one, or that of the training to resume."""
-        from regard.seq2seq.trainer import CHECKPOINT
+    def _folder(self, first: bool) -> tuple[Path, bool]:
+        """The folder to write to, and whether there is a training to resume in it.
+
+        What a training leaves that was killed before its first checkpoint is no obstacle to a new one.
+        """
+        from regard.seq2seq.trainer import CHECKPOINT, METRICS, TENSORBOARD
 
         folder = Path(self.out)
-        if self.resume:
-            if not (folder / CHECKPOINT).is_file():
-                raise ValueError(f"{folder}: contains no {CHECKPOINT} to resume from")
-            return folder
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"{folder}: is not a folder")
-        if folder.is_dir() and any(folder.iterdir()) and not self.force:
+        if self.resume and (folder / CHECKPOINT).is_file():
+            return folder, True
+        if not first:
+            return folder, False
+        found = [one.name for one in folder.iterdir()] if folder.is_dir() else []
+        others = [name for name in found if name not in (METRICS, TENSORBOARD) and not name.startswith(".")]
+        if others and not self.force:
+            if self.resume:
+                raise ValueError(
+                    f"{folder}: contains no {CHECKPOINT} to resume from, but {', '.join(sorted(others)[:3])}"
+                )
             raise ValueError(
                 f"{folder}: is not empty; continue its training with --resume, or start a new one with --force"
             )
+        if self.resume:
+            say(f"{folder}: there is no checkpoint yet, the training starts from the beginning")
         folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        return folder, False
 
     def _pairs(self) -> tuple[Pairs, Pairs]:
         whole = read_data(self.data, self.target)
@@ -145,26 +290,93 @@ class Train:
             raise ValueError(f"{self.data}: {len(whole)} pairs are too few to split off validation pairs; give --valid")
         return train, valid
 
+    @contextmanager
+    def _watched(self, what: str) -> Iterator[Callable[[TrainingProgress], None]]:
+        """What shows the progress: a bar on a terminal, lines elsewhere."""
+        with progress_bar(what, quiet=self.log is Log.json, elapsed=False) as update:
+            if update is not None:
+                yield partial(_show, update, [])
+            else:
+                yield LogLines(self.log)
+
     def _report(self, outcome: TrainingOutcome) -> None:
         reason = {
             "epochs": "all epochs are done",
             "patience": f"no improvement in {self.patience} epochs",
             "seconds": f"the limit of {self.seconds:.0f} seconds is reached" if self.seconds else "",
         }
+        best = {
+            "loss": f"a validation loss of {outcome.best:.3g} nats per token",
+            "bleu": f"a BLEU of {outcome.best:.2f} on the validation pairs",
+            "exact": f"{outcome.best:.2%} of the validation pairs exact",
+        }
         say(
             f"{len(outcome.losses)} epochs, {outcome.steps:,} steps, {outcome.seconds:.0f} s: {reason[outcome.ended]}. "
-            f"Best epoch: {outcome.best_epoch + 1}, with a validation loss of {outcome.best:.3g} nats per token"
+            f"Best epoch: {outcome.best_epoch + 1}, with {best[outcome.criterion]}"
         )
 
 
+class LogLines:
+    """Progress as lines on standard error: one after every epoch, and one now and then within it."""
+
+    def __init__(self, form: Log) -> None:
+        self._form, self._epoch, self._written = form, 1, monotonic()
+        self._measures: dict[str, float] = {}
+
+    def __call__(self, at: TrainingProgress) -> None:
+        validated = dict(at.measures) != self._measures
+        if not validated and monotonic() - self._written < SECONDS_PER_LINE:
+            return
+        self._measures, self._written = dict(at.measures), monotonic()
+        if self._form is Log.json:
+            numbers = {
+                "epoch": at.epoch, "step": at.step, "loss": at.loss,
+                **{f"validation_{name}": value for name, value in at.measures.items()},
+                "tokens_per_second": round(at.tokens_per_second), "seconds_left": round(at.seconds_left, 1),
+            }  # fmt: skip
+            say(json.dumps(numbers))
+            return
+        say(f"epoch {at.epoch}/{at.epochs}, step {at.step}/{at.steps}: {', '.join(_numbers(at))}")
+
+
+def _numbers(at: TrainingProgress) -> list[str]:
+    """Loss, measures, speed and the time left."""
+    measures = {"valid" if name == "loss" else name: value for name, value in at.measures.items()}
+    parts = [f"{name} {value:.3g}" for name, value in {"loss": at.loss, **measures}.items()]
+    rate = at.tokens_per_second
+    parts.append(f"{rate / 1e3:,.0f}k tok/s" if rate >= 1e4 else f"{rate:,.0f} tok/s")
+    return [*parts, f"{time_left(at.seconds_left)} left"]
+
+
 def _show(update: Update, losses: list[float], at: TrainingProgress) -> None:
-    """Update the bar and the text beside it: epoch, loss as a curve and a number, speed and the time left."""
+    """Update the bar and the text beside it, in 80 columns; where there is room the losses are a curve."""
     from regard.plot.live import sparkline
 
-    losses.append(at.loss)
-    validation = "" if math.isnan(at.validation) else f", validation {at.validation:.3g}"
-    text = (
-        f"epoch {at.epoch}/{at.epochs}  {sparkline(losses)}  loss {at.loss:.3g}{validation}, "
-        f"{at.tokens_per_second:,.0f} tokens/s, {time_left(at.seconds_left)} left"
-    )
-    update(total=at.steps, completed=at.step, status=text)
+    if math.isfinite(at.loss):
+        losses.append(at.loss)
+    description, parts = f"epoch {at.epoch}/{at.epochs}", _numbers(at)
+    room = COLUMNS - BAR_COLUMNS - len(description)
+    # The speed is left out first, then measures from the last.
+    while len(", ".join(parts)) > room and len(parts) > 2:
+        parts.pop(-2)
+    text = ", ".join(parts)
+    if room - len(text) > 4 and losses:
+        text = f"{sparkline(losses, room - len(text) - 1)} {text}"
+    update(total=at.steps, completed=at.step, status=text, description=description)
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """A context in which SIGTERM ends the command as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
