@@ -126,7 +126,7 @@ def test_a_bar_on_a_terminal(more: list[str], here: Path, capfd, monkeypatch) ->
     if more != ["--bandwidth", "3"]:
         assert re.search(r"error [0-9.e+-]+, least [0-9.e+-]+", err)
     # Only the search of heads has a plan to tell the time by.
-    assert bool(re.search(r", < [0-9]+ s", err)) == (not more)
+    assert bool(re.search(r", about [0-9]+ s left", err)) == (not more)
 
 
 @pytest.mark.parametrize(("given", "expected"), [("2.5", 2.5), ("silverman", "silverman"), ("inf", np.inf)])

@@ -104,6 +104,10 @@ LEAST_ROWS_ANSWERED = 4000
 # Share of its attention mass that a row may lose in a search, and in those answers if there are many rows.
 SEARCH_TOL = 1e-6
 ANSWER_TOL = 1e-9
+# By which the time left is estimated: kinds of heads that are usually searched further with all rows as keys, and the
+# cost of a pair of an answer relative to one of an evaluation.
+TYPICAL_USEFUL_KINDS = 3
+ANSWER_COST = 0.5
 # w·scale of a line that is the same everywhere, and bounds of its λ, in units of w².
 GLOBAL_W = MIN_SCALED_W
 GLOBAL_RIDGE_BOUNDS = (1e-6, 1e3)
@@ -460,6 +464,7 @@ def learn_line_heads(objective: Objective, scaling: Scaling, seed: int, progress
         elif not search.few:
             useful = search.useful()
             found = [end for end in found if end[0] in useful]
+            log.planned = log.before + len(found) * _planned_pairs_all_keys(search.size)
             for number, (kind, criterion, x) in enumerate(found):
                 found[number] = kind, criterion, search.with_all_keys(criterion, x)
     except KeyboardInterrupt:
@@ -468,13 +473,7 @@ def learn_line_heads(objective: Objective, scaling: Scaling, seed: int, progress
         interrupted, fitted = True, []
     size = search.size
     if not fitted:
-        rows = np.arange(size)
-        if size > MAX_ROWS_ANSWERED:
-            rows = np.sort(
-                search.random.permutation(size)[
-                    : _evaluated_rows(size, MAX_ROWS_ANSWERED, ANSWERED_PAIRS, LEAST_ROWS_ANSWERED)
-                ]
-            )
+        rows = np.sort(search.random.permutation(size)[: _answered_rows(size)])
         fitted = [((search.head(kind, x),), criterion.answer(x, rows)) for kind, criterion, x in found]
         objective = replace(objective, rows=rows)
     heads, answers = zip(*fitted, strict=True)
@@ -518,6 +517,15 @@ def _evaluated_rows(size: int, most: int, pairs: float, least: int) -> int:
     return int(min(size, most, max(pairs / size, least)))
 
 
+def _answered_rows(size: int) -> int:
+    """Number of rows that have left-out answers at the end."""
+    return (
+        size
+        if size <= MAX_ROWS_ANSWERED
+        else _evaluated_rows(size, MAX_ROWS_ANSWERED, ANSWERED_PAIRS, LEAST_ROWS_ANSWERED)
+    )
+
+
 def _planned_pairs(size: int, kinds: tuple[HeadKind, ...], fold: Array | None) -> float:
     """Pairs evaluated by all descents, if each takes its typical number of evaluations."""
     keys, rows = (size, size) if size <= MAX_ROWS_CROSS_FITTED else (min(size, SUBSAMPLE_KEYS), SUBSAMPLE_ROWS)
@@ -527,10 +535,15 @@ def _planned_pairs(size: int, kinds: tuple[HeadKind, ...], fold: Array | None) -
     if size <= MAX_ROWS_CROSS_FITTED:
         pairs += len(kinds) * FOLD_EVALUATIONS * float(size) ** 2
     else:
-        rows = _evaluated_rows(size, MAX_ROWS_ALL_KEYS, PAIRS_ALL_KEYS, LEAST_ROWS_ALL_KEYS)
-        evaluations = ROUGH_ALL_KEYS_EVALUATIONS / ROUGH_PART_ALL_KEYS + ALL_KEYS_EVALUATIONS
-        pairs += len(kinds) * evaluations * rows * size
+        pairs += min(len(kinds), TYPICAL_USEFUL_KINDS) * _planned_pairs_all_keys(size)
     if fold is not None:
         folds = int(fold.max()) + 1
         pairs += len(kinds) * folds * FOLD_EVALUATIONS * float(size * (1.0 - 1.0 / folds)) ** 2
     return pairs
+
+
+def _planned_pairs_all_keys(size: int) -> float:
+    """Pairs of the search of a head with all rows as keys, and of its answers."""
+    rows = _evaluated_rows(size, MAX_ROWS_ALL_KEYS, PAIRS_ALL_KEYS, LEAST_ROWS_ALL_KEYS)
+    evaluations = ROUGH_ALL_KEYS_EVALUATIONS / ROUGH_PART_ALL_KEYS + ALL_KEYS_EVALUATIONS
+    return size * (evaluations * rows + ANSWER_COST * _answered_rows(size))

@@ -21,7 +21,8 @@ class SearchBarCallback:
         self._update = update
         self._smallest = math.inf
         self._count = 0
-        self._began = monotonic()
+        # Time and fraction done at the first evaluation: what comes before it says nothing about the search.
+        self._first: tuple[float, float] | None = None
 
     def setup(self, estimator: Any, context: Any) -> None:  # noqa: ARG002
         self._update(visible=True)
@@ -40,9 +41,10 @@ class SearchBarCallback:
             status = f"error {value:.3g}, least {self._smallest:.3g}"
             done = metadata.get("done")
             if done:
-                # An upper bound: most searches end early.
-                left = (monotonic() - self._began) * (1.0 - done) / done
-                status += f", < {time_left(left)}"
+                now = monotonic()
+                began, before = self._first = self._first or (now, done)
+                if done > before:
+                    status += f", about {time_left((now - began) * (1.0 - done) / (done - before))} left"
             self._update(total=1.0 if done else None, completed=done or self._count, status=status)
         return False
 
