@@ -60,12 +60,14 @@ class HeadSearchLog:
     planned: float = 1.0  # work of all descents, in rows or pairs
     path: list[float] = field(default_factory=list)
     before: float = 0.0  # the part of it in finished descents
+    done: float = 0.0  # the share reported last: it never goes back, also where the plan grows
 
     def add(self, value: float, work: float) -> None:
         """Record an evaluation of a descent that has done so much work."""
         self.path.append(value)
         if self.progress is not None:
-            self.progress(len(self.path), value, min((self.before + work) / self.planned, 1.0))
+            self.done = max(self.done, min((self.before + work) / self.planned, 1.0))
+            self.progress(len(self.path), value, self.done)
 
 
 def mix_heads(
