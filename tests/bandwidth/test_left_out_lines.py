@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from regard.bandwidth import Objective, host_lines, left_out_lines
-from regard.bandwidth.fitted_lines import solve_positive
+from regard.bandwidth.fitted_lines import MIN_WIDTH_FOR_LAPACK, solve_positive
 from regard.bandwidth.host_lines import leaf_order
 from regard.bandwidth.left_out_lines import LeftOutLines
 
@@ -134,10 +134,11 @@ def test_leaves_of_a_kd_tree_are_runs(monkeypatch):
     assert max(spans) < 0.5
 
 
-def test_small_systems_are_solved_at_once():
-    root = RNG.normal(size=(20, 4, 4))
-    matrix, right = root @ root.mT + 0.1 * np.eye(4), RNG.normal(size=(20, 2, 4))
-    np.testing.assert_allclose(solve_positive(matrix, right), np.linalg.solve(matrix, right.mT).mT, rtol=1e-8)
+@pytest.mark.parametrize("width", [1, 4, MIN_WIDTH_FOR_LAPACK - 1, MIN_WIDTH_FOR_LAPACK, 40])
+def test_systems_of_any_width_are_solved(width):
+    root, solution = RNG.normal(size=(20, width, 2 * width)), RNG.normal(size=(20, 2, width))
+    matrix = root @ root.mT + 0.1 * np.eye(width)
+    np.testing.assert_allclose(solve_positive(matrix, (matrix @ solution.mT).mT), solution, rtol=1e-8, atol=1e-10)
 
 
 @pytest.fixture

@@ -15,6 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+# Features from which LAPACK solves the systems: it takes one at a time, and small ones cost more than their arithmetic.
+MIN_WIDTH_FOR_LAPACK = 16
+
 
 class FittedLines(NamedTuple):
     """Lines of some rows; all about the origin of z."""
@@ -85,10 +88,9 @@ def fit_lines(moments: Any, at: Any, ridge: float, count: int) -> FittedLines:
 
 
 def solve_positive(matrix: Any, right: Any) -> Any:
-    """x (Q, R, d) with matrix (Q, d, d) positive definite and right (Q, R, d): elimination, all systems at once.
+    """x (Q, R, d) with matrix (Q, d, d) positive definite and right (Q, R, d).
 
-    LAPACK solves one small system at a time, which takes longer than everything else on a few hundred rows; a GPU
-    solves them together.
+    Small systems are eliminated all at once; a GPU solves those of any size together.
 
     >>> solve_positive(np.array([[[2.0, 0.0], [0.0, 4.0]]]), np.array([[[2.0, 2.0]]])).tolist()
     [[[1.0, 0.5]]]
@@ -96,6 +98,8 @@ def solve_positive(matrix: Any, right: Any) -> Any:
     xp, width = module_of(matrix), matrix.shape[1]
     if xp is not np:
         return xp.linalg.solve_ex(matrix, right.mT)[0].mT
+    if width >= MIN_WIDTH_FOR_LAPACK:
+        return np.linalg.solve(matrix, right.mT).mT
     system = np.ascontiguousarray(np.concatenate([matrix, right.mT], axis=2).transpose(1, 2, 0))  # (d, d + R, Q)
     for j in range(width):
         system[j, j + 1 :] /= system[j, j]
