@@ -53,8 +53,8 @@ def test_the_same_answers(model, monkeypatch):
 def test_a_mixture_is_learned_there(monkeypatch):
     from regard.bandwidth import device_lines
 
-    blocks, block = [], device_lines.DeviceBlock
-    monkeypatch.setattr(device_lines, "DeviceBlock", lambda *given: blocks.append(1) or block(*given))
+    blocks, block = [], device_lines.DeviceWeights
+    monkeypatch.setattr(device_lines, "DeviceWeights", lambda *given: blocks.append(1) or block(*given))
     here, there = regard.KernelRegressor().fit(X, Y), regard.KernelRegressor(device="cuda").fit(X, Y)
     assert blocks
     assert np.allclose(there.loo_predictions_, here.loo_predictions_, rtol=1e-6, atol=1e-6)
