@@ -32,12 +32,35 @@ _INTENDED_NUMBER = re.compile(
 
 
 class TableError(ValueError):
-    """An invalid table; the message names the file, the row and the column."""
+    """An invalid table; the message names the file, the row and the column.
+
+    >>> try:
+    ...     Table(("x",), {"x": np.array([1.0, np.nan])}).numbers("x")
+    ... except TableError as reason:
+    ...     print(reason)
+    table: row 1, column 'x': is empty; missing values are not supported (rows are counted from 0, below the header)
+    """
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
     """Named columns of one length.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Names of the columns, in order.
+    columns : dict of str to array (rows,)
+        Columns of int64, float64 or object of ``str``.
+    source : str, default="table"
+        Its name in errors.
+    first : int, default=0
+        Number of its first row in the longer table that it is a part of.
+
+    Raises
+    ------
+    TableError
+        If names and columns differ, or columns have different lengths.
 
     >>> table = Table(("x", "kind"), {"x": np.array([1.0, 2.0]), "kind": np.array(["a", "b"], object)})
     >>> table.matrix(["x"]).shape, table.is_text("kind")
@@ -59,18 +82,52 @@ class Table:
         return len(self.columns[self.names[0]]) if self.names else 0
 
     def column(self, name: str) -> Array:
-        """One column as stored; raises TableError listing the columns for an unknown name."""
+        """One column as stored; raises TableError listing the columns for an unknown name.
+
+        Parameters
+        ----------
+        name : str
+            Name of the column.
+
+        Returns
+        -------
+        array (rows,)
+        """
         if name not in self.columns:
             raise TableError(f"{self.source}: has no column {name!r}; its columns are {listing(self.names)}")
         return self.columns[name]
 
     def is_text(self, name: str) -> bool:
-        """True if no cell of the column resembles a number; a column that mixes both is not a text column."""
+        """True if no cell of the column resembles a number; a column that mixes both is not a text column.
+
+        Parameters
+        ----------
+        name : str
+            Name of the column.
+
+        Returns
+        -------
+        bool
+        """
         column = self.column(name)
         return column.dtype == object and not any(map(_INTENDED_NUMBER.fullmatch, set(column)))
 
     def numbers(self, name: str) -> Array:
         """One column (rows,) of finite numbers, int64 or float64.
+
+        Parameters
+        ----------
+        name : str
+            Name of the column.
+
+        Returns
+        -------
+        array (rows,)
+
+        Raises
+        ------
+        TableError
+            Naming the first row that is empty or not a finite number.
 
         Raises TableError naming the first row that is empty or not a finite number.
         """
@@ -87,6 +144,20 @@ class Table:
     def cells(self, name: str) -> Array:
         """One column (rows,) with missing values: text, None for empty cells, or finite float64, NaN for empty cells.
 
+        Parameters
+        ----------
+        name : str
+            Name of the column.
+
+        Returns
+        -------
+        array (rows,)
+
+        Raises
+        ------
+        TableError
+            Naming the first cell that is neither, in a column that is not text throughout.
+
         Raises TableError naming the first cell that is neither, in a column that is not text throughout.
         """
         column = self.column(name)
@@ -100,14 +171,39 @@ class Table:
         return column.astype(np.float64)
 
     def matrix(self, names: Sequence[str]) -> Array:
-        """Several columns side by side: (rows, len(names)) float64. Raises as ``numbers`` does."""
+        """Several columns side by side: (rows, len(names)) float64. Raises as ``numbers`` does.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Names of the columns, in the order wanted.
+
+        Returns
+        -------
+        array (rows, len(names))
+        """
         out = np.empty((len(self), len(names)))
         for number, name in enumerate(names):
             out[:, number] = self.numbers(name)
         return out
 
     def labels(self, name: str) -> Array:
-        """One text column (rows,) of object ``str``, none of them empty."""
+        """One text column (rows,) of object ``str``, none of them empty.
+
+        Parameters
+        ----------
+        name : str
+            Name of the column.
+
+        Returns
+        -------
+        array (rows,)
+
+        Raises
+        ------
+        TableError
+            If the column holds numbers, or naming the first empty cell.
+        """
         column = self.column(name)
         if column.dtype != object:
             raise TableError(f"{self.source}: column {name!r} holds numbers, not text")
@@ -117,7 +213,22 @@ class Table:
         return column
 
     def error(self, row: int, name: str, what: str) -> TableError:
-        """The error for one cell; ``row`` counts from 0 in this part, the message from 0 in the whole table."""
+        """The error for one cell; ``row`` counts from 0 in this part, the message from 0 in the whole table.
+
+        Parameters
+        ----------
+        row : int
+            Counted from 0 in this part of the table.
+        name : str
+            Name of the column.
+        what : str
+            What is wrong with the cell.
+
+        Returns
+        -------
+        TableError
+            To be raised.
+        """
         return TableError(f"{self.source}: row {self.first + row}, column {name!r}: {what} ({ROW_COUNTING})")
 
     def _not_numbers(self, name: str, column: Array) -> TableError:
@@ -138,7 +249,24 @@ def from_dataframe(frame: Any, source: str = "dataframe", first: int = 0) -> Tab
     """A Table from a dataframe of any library narwhals knows (pandas, polars, pyarrow, …).
 
     Integers stay integers unless cells are missing; booleans become 0 and 1; text, categories and dates become text.
-    ``first`` is the number of its first row in the longer table that it is a part of.
+
+    Parameters
+    ----------
+    frame : dataframe
+        Eager or lazy.
+    source : str, default="dataframe"
+        Its name in errors.
+    first : int, default=0
+        Number of its first row in the longer table that it is a part of.
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    TableError
+        If it is no dataframe, has no rows, or a column is of nested or binary type.
 
     >>> import pandas
     >>> from_dataframe(pandas.DataFrame({"x": [1, 2]})).matrix(["x"]).tolist()
