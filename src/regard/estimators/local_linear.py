@@ -65,10 +65,21 @@ class LocalLinearRegressor(SmoothingRegressor):
         self._set_parameters(locals())
 
     def slopes(self, X: Any) -> Array:
-        """Slopes b of the lines at every row of X: (Q, d), or (Q, P, d) if y has P columns.
+        """Slopes b of the lines at every row of X.
 
         R calls them the gradient of a local linear fit. ``marginal_effects`` is the derivative of the predictions,
-        including that of the weights. *Empty rows*: 0, or NaN with ``empty="nan"``. *Cost*: as ``predict``.
+        including that of the weights.
+
+        Parameters
+        ----------
+        X : array-like or dataframe of shape (Q, d)
+            Queries.
+
+        Returns
+        -------
+        array (Q, d) or (Q, P, d)
+
+        *Empty rows*: 0, or NaN with ``empty="nan"``. *Cost*: as ``predict``.
         """
         query = self._query(X)
         return self._shaped(self._handle_empty_rows(slopes(self._configured_smoother, query)), query)

@@ -38,7 +38,10 @@ class NearestKeyRegressor(SmoothingRegressor):
 
     Parameters
     ----------
-    engine, tol : as in ``NadarayaWatsonRegressor``.
+    engine : str, default="auto"
+        "auto", or the name of an engine of ``regard.pool``, which then is used without fallback.
+    tol : float, default=None
+        As in ``regard.pool``.
 
     Attributes
     ----------

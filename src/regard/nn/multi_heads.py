@@ -14,12 +14,24 @@ from regard.tensors.tensor_inputs import Lengths
 class MultiHead(nn.Module):
     """Multi-head attention: W_o [pooling(W_q q, W_k k, W_v v) for each head, concatenated].
 
+    The module is called like ``AttentionPooling``, on (B, Q, query_size), (B, K, key_size) and (B, K, value_size).
+    Weights are (B, heads, Q, K), and ``attn_mask`` may have that shape too, a mask for each head. ``W_q``, ``W_k``,
+    ``W_v`` and ``W_o`` have no bias. ``multi_head`` is another name of this class.
+
     Parameters
     ----------
-    pooling : any ``AttentionPooling``; its score gets hidden_size/heads features; all heads share it.
-    heads : number of heads.
-    query_size : features of a query; key_size, value_size : of a key and of a value, by default query_size.
-    hidden_size : features of all heads together and of the output, a multiple of heads; by default query_size.
+    pooling : AttentionPooling
+        Its score gets hidden_size/heads features; all heads share it.
+    heads : int
+        Number of heads.
+    query_size : int
+        Features of a query.
+    key_size : int, default=None
+        Features of a key; None is ``query_size``.
+    value_size : int, default=None
+        Features of a value; None is ``query_size``.
+    hidden_size : int, default=None
+        Features of all heads together and of the output, a multiple of heads; None is ``query_size``.
 
     The module is called like ``AttentionPooling``, on (B, Q, query_size), (B, K, key_size) and (B, K, value_size).
     Weights are (B, heads, Q, K), and ``attn_mask`` may have that shape too, a mask for each head. ``W_q``, ``W_k``,
@@ -69,7 +81,18 @@ class MultiHead(nn.Module):
         attn_mask: Tensor | None = None,
         need_weights: bool = False,
     ) -> Tensor | Attended:
-        """As in ``AttentionPooling``; a mask with four axes is (B, heads, Q, K)."""
+        """Pool the values with every head.
+
+        Parameters
+        ----------
+        queries, keys, values, valid_lens, attn_mask, need_weights : as in ``AttentionPooling``
+            With a batch axis; a mask with four axes is (B, heads, Q, K).
+
+        Returns
+        -------
+        tensor (B, Q, hidden_size), or Attended(output, weights)
+            Weights are (B, heads, Q, K).
+        """
         batch, *pairs = score_shape(queries, keys, values)
         if queries.ndim != 3 or len(pairs) != 2:
             raise ValueError(f"queries must have shape (batch, queries, features), got {tuple(queries.shape)}")
