@@ -101,8 +101,13 @@ class SmoothingClassifier(ClassifierMixin, SmoothingEstimator):  # type: ignore[
             Their classes.
         classes : array-like of labels, default=None
             All labels that will ever occur; required by the first call, unless ``fit`` was called before.
-        sample_weight, window, forgetting : as for the regressors
-            See ``KernelRegressor``'s siblings with ``partial_fit``, such as ``NadarayaWatsonRegressor``.
+        sample_weight : array-like of shape (k,), default=None
+            As in ``fit``; rows without a weight have weight 1. If some batches have float weights, all weights are
+            importances.
+        window : int, default=None
+            Keep only the last ``window`` rows, including the new ones; the others are removed as by ``forget``.
+        forgetting : float in (0, 1], default=None
+            Every new row multiplies the weights of all earlier rows by ``forgetting``.
 
         Returns
         -------

@@ -16,7 +16,8 @@ class AveragePoolingRegressor(SmoothingRegressor):
     ----------
     key_, value_, sample_weight_ : arrays of shapes (K, d), (K,) or (K, P), and (K,) or None
         The training rows.
-    n_features_in_, feature_names_in_ : as in scikit-learn.
+    n_features_in_, feature_names_in_ : int, array of shape (d,)
+        As in scikit-learn.
 
     *Empty rows*: there are none. *Cost*: ``predict`` takes O(K + Q) time.
 
@@ -45,7 +46,10 @@ class NearestKeyRegressor(SmoothingRegressor):
 
     Attributes
     ----------
-    key_, value_, sample_weight_, n_features_in_, feature_names_in_ : as in ``AveragePoolingRegressor``.
+    key_, value_, sample_weight_ : arrays of shapes (K, d), (K,) or (K, P), and (K,) or None
+        The training rows.
+    n_features_in_, feature_names_in_ : int, array of shape (d,)
+        As in scikit-learn.
 
     *Empty rows*: there are none. *Cost*: ``predict`` takes O(Q·K·d) time, O(Q + K) memory and a tile.
 
