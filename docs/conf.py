@@ -23,12 +23,13 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "numpydoc",
+    "site_docstrings",
     "sphinx_gallery.gen_gallery",
     "site_pages",
     "site_languages",
     "site_formulas",
 ]
-exclude_patterns = ["_build", "_ext", "_templates", "gallery", "screenshots", "**/GALLERY_HEADER.*"]
+exclude_patterns = ["_build", "_ext", "_templates", "gallery", "screenshots", "**/GALLERY_HEADER.*", "**sg_execution_times*"]
 templates_path = ["_templates"]
 nitpicky = True
 # Base classes of torch, which has a reference of its own.

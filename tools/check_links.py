@@ -76,7 +76,11 @@ def loaded_by_styles(folder: Path) -> list[str]:
 
 def check(folder: Path) -> tuple[int, int, list[str]]:
     """Pages, links within the site, and what is wrong."""
-    pages = {path.resolve(): Page(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.html"))}
+    pages = {
+        path.resolve(): Page(path.read_text(encoding="utf-8"))
+        for path in sorted(folder.rglob("*.html"))
+        if "_static" not in path.parts
+    }
     inside = sum(not is_elsewhere(target) for page in pages.values() for target in page.links)
     return len(pages), inside, broken(pages) + loaded_by_styles(folder)
 

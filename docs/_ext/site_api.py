@@ -19,12 +19,15 @@ def names_of(module: str) -> list[str]:
 
 def own_methods(cls: type) -> list[str]:
     """Public methods that regard defines, inherited ones included; those of scikit-learn and torch are in their docs."""
+    foreign = [base for base in cls.__mro__ if not base.__module__.startswith("regard.")]
     found = []
     for name in dir(cls):
         member = getattr(cls, name)
         if name.startswith("_") or not callable(member):
             continue
-        if (getattr(member, "__module__", None) or "").startswith("regard."):
+        # What a base of torch or scikit-learn prescribes, such as `extra_repr`, needs no words; what it leaves open does.
+        prescribed = name != "forward" and any(name in vars(base) for base in foreign)
+        if (getattr(member, "__module__", None) or "").startswith("regard.") and not prescribed:
             found.append(name)
     return found
 

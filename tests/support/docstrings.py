@@ -6,6 +6,8 @@ import inspect
 import re
 from typing import Any, NamedTuple
 
+from torch import nn
+
 # Underlined titles; the lines below each belong to it.
 TITLE = re.compile(r"^([A-Z][A-Za-z ]*)\n(-{3,})\n", re.M)
 ITEM = re.compile(r"^(\*{0,2}\w+(?:, \*{0,2}\w+)*)(?: : .*)?$", re.M)
@@ -43,7 +45,10 @@ def until_plain_text(body: str) -> str:
 
 
 def parameters(value: Any) -> list[str]:
-    """Names in the signature; of a method without the first."""
+    """Names in the signature; of a method without the first, of a class whose base has it elsewhere none."""
+    if inspect.isclass(value) and issubclass(value, nn.Module) and "__init__" not in vars(value):
+        if not any("__init__" in vars(base) for base in value.__mro__ if base.__module__.startswith("regard.")):
+            return []
     try:
         names = list(inspect.signature(value).parameters)
     except (TypeError, ValueError):

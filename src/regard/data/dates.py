@@ -211,11 +211,16 @@ def dates(
 
     Parameters
     ----------
-    n : how many, at least 1. The first k of n are the k that ``n=k`` gives.
-    seed : the same seed gives the same pairs.
-    languages : some of ``DATE_LANGUAGES``.
-    formats : names in ``DATE_FORMATS``, by default all of these languages. Leave one out to hold it out.
-    years : between 1900 and 2099. Leave some out to hold them out.
+    n : int
+        How many, at least 1. The first k of n are the k that ``n=k`` gives.
+    seed : int, default=0
+        The same seed gives the same pairs.
+    languages : iterable of str
+        Some of ``DATE_LANGUAGES``; all by default.
+    formats : iterable of str, default=None
+        Names in ``DATE_FORMATS``; None is all of these languages. Leave one out to hold it out.
+    years : iterable of int
+        Between 1900 and 2099; all by default. Leave some out to hold them out.
 
     Returns
     -------

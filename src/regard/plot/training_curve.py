@@ -206,7 +206,7 @@ class TrainingCurveDisplay(Display):
         context : CallbackContext
             Of scikit-learn.
         metadata : dict, default=None
-            The step's loss.
+            Its "criterion" is the step's loss.
         **context_options : dict
             Not used.
 

@@ -33,14 +33,30 @@ class Lesson:
 
     Parameters
     ----------
-    unit, max_size, min_count, lower : of both vocabularies, as in ``Vocabulary.learn``.
-    target_unit : of the target's vocabulary, if it differs, for example for words to digits.
-    batch_size : pairs in a batch.
-    label_smoothing : the probability that the target distribution spreads over all tokens.
-    scheduled_sampling : the fraction of input tokens that are the decoder's own predictions at the end of training,
-        rising linearly from 0.
-    max_tokens : pairs with more tokens on either side are left out.
-    precision : "float32", or "bfloat16" for products on a GPU; sums and parameters stay float32.
+    unit : {"words", "characters", "sentencepiece"}, default="words"
+        Of both vocabularies, as in ``Vocabulary.learn``.
+    target_unit : str, default=None
+        Of the target's vocabulary, if it differs, for example for words to digits.
+    max_size : int, default=None
+        Of both vocabularies, as in ``Vocabulary.learn``.
+    min_count : int, default=1
+        The same.
+    lower : bool, default=False
+        The same.
+    batch_size : int, default=64
+        Pairs in a batch.
+    label_smoothing : float, default=0.1
+        The probability that the target distribution spreads over all tokens.
+    scheduled_sampling : float, default=0.0
+        The fraction of input tokens that are the decoder's own predictions at the end of training, rising linearly from
+        0.
+    max_tokens : int, default=200
+        Pairs with more tokens on either side are left out.
+    precision : {"float32", "bfloat16"}, default="float32"
+        "bfloat16" for products on a GPU; sums and parameters stay float32.
+
+    >>> Lesson(unit="words", target_unit="characters").batch_size
+    64
     """
 
     unit: str = "words"
@@ -120,7 +136,20 @@ class PairsTask:
 
 
 class Learned(NamedTuple):
-    """A translator and the outcome of its training."""
+    """A translator and the outcome of its training.
+
+    Attributes
+    ----------
+    translator : Translator
+        With the weights of the best epoch.
+    outcome : TrainingOutcome
+        How the training ended, its losses, steps and seconds.
+
+    >>> from regard.data import number_words
+    >>> learned = learn(*number_words(40).split(0.2), architecture=Architecture(4, 4), training=Training(epochs=1))
+    >>> learned.outcome.ended
+    'epochs'
+    """
 
     translator: Translator
     outcome: TrainingOutcome
@@ -143,16 +172,40 @@ def learn(
 
     Parameters
     ----------
-    train : training pairs; the vocabularies are learned from them alone.
-    valid : validation pairs, for early stopping and for choosing the best epoch.
-    architecture, lesson, training : settings of the model, of the task, and of the training.
-    device : "cpu" or "cuda".
-    folder : an existing folder for checkpoints, metrics (JSON lines) and finally the translator.
-    resume : continue from the checkpoint in ``folder``.
-    every : seconds between two checkpoints.
-    watch : called with ``TrainingProgress`` during training.
+    train : Pairs
+        Training pairs; the vocabularies are learned from them alone.
+    valid : Pairs
+        Validation pairs, for early stopping and for choosing the best epoch.
+    architecture : Architecture, default=None
+        Settings of the model.
+    lesson : Lesson, default=None
+        Settings of vocabularies, batches and loss.
+    training : Training, default=None
+        Settings of the training.
+    device : {"cpu", "cuda"}, default="cpu"
+        Where to train.
+    folder : str or path, default=None
+        An existing folder for checkpoints, metrics (JSON lines) and finally the translator.
+    resume : bool, default=False
+        Continue from the checkpoint in ``folder``.
+    every : float, default=30.0
+        Seconds between two checkpoints.
+    watch : callable, default=None
+        Called with ``TrainingProgress`` during training.
+
+    Returns
+    -------
+    Learned
+        ``translator`` and ``outcome``.
 
     *Cost*: O(tokens·hidden_size²) time per epoch, and for every target token that of the score for its source.
+
+    >>> from regard.data import number_words
+    >>> train, valid = number_words(40).split(0.2)
+    >>> small = Architecture(embed_size=4, hidden_size=4)
+    >>> translator, outcome = learn(train, valid, architecture=small, training=Training(epochs=1))
+    >>> len(outcome.losses)
+    1
     """
     architecture, lesson, training = architecture or Architecture(), lesson or Lesson(), training or Training()
     source, target = (
