@@ -24,14 +24,25 @@ extensions = [
     "sphinx.ext.autodoc",
     "numpydoc",
     "site_docstrings",
+    "site_names",
     "sphinx_gallery.gen_gallery",
     "site_pages",
     "site_languages",
     "site_formulas",
 ]
-exclude_patterns = ["_build", "_ext", "_templates", "gallery", "screenshots", "**/GALLERY_HEADER.*", "**sg_execution_times*"]
+exclude_patterns = [
+    "_build",
+    "_ext",
+    "_templates",
+    "gallery",
+    "screenshots",
+    "**/GALLERY_HEADER.*",
+    "**sg_execution_times*",
+]
 templates_path = ["_templates"]
 nitpicky = True
+# Quotation marks of names and of code stay as they are.
+smartquotes = False
 # Base classes of torch, which has a reference of its own.
 nitpick_ignore = [("py:class", "Module")]
 

@@ -18,14 +18,14 @@ def names_of(module: str) -> list[str]:
 
 
 def own_methods(cls: type) -> list[str]:
-    """Public methods that regard defines, inherited ones included; those of scikit-learn and torch are in their docs."""
+    """Public methods that regard defines, inherited ones included, without those of scikit-learn and torch."""
     foreign = [base for base in cls.__mro__ if not base.__module__.startswith("regard.")]
     found = []
     for name in dir(cls):
         member = getattr(cls, name)
         if name.startswith("_") or not callable(member):
             continue
-        # What a base of torch or scikit-learn prescribes, such as `extra_repr`, needs no words; what it leaves open does.
+        # What a base of torch or scikit-learn prescribes, such as `extra_repr`, is documented there.
         prescribed = name != "forward" and any(name in vars(base) for base in foreign)
         if (getattr(member, "__module__", None) or "").startswith("regard.") and not prescribed:
             found.append(name)
@@ -102,9 +102,9 @@ def write_reference(folder: Path, write: Callable[[Path, str], None]) -> set[Pat
 def index_page() -> str:
     lines = [
         *heading("API reference"),
-        "Every public name, with parameters, shapes, returns, errors and an example. The text comes from the docstrings:",
-        "``help(regard.pool)`` shows the same. Axes are always (…, query, key); Q counts queries, K keys, d features and",
-        "P columns of values. A boolean mask says True = may attend.",
+        "Every public name, with parameters, shapes, returns, errors and an example. The text comes from the",
+        "docstrings: ``help(regard.pool)`` shows the same. Axes are always (…, query, key); Q counts queries, K keys,",
+        "d features and P columns of values. A boolean mask says True = may attend.",
         "",
         ".. list-table::",
         "   :widths: auto",

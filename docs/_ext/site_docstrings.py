@@ -51,7 +51,7 @@ def blocks(lines: list[str]) -> list[list[str]]:
 
 def is_prose(block: list[str]) -> bool:
     """A paragraph that is neither a section nor part of an item of one."""
-    if block[0].startswith(" ") or len(block) > 1 and SECTION.match(block[1].strip()):
+    if block[0].startswith(" ") or (len(block) > 1 and SECTION.match(block[1].strip())):
         return False
     return not re.match(r"\*{0,2}\w+(, \*{0,2}\w+)* : ", block[0])
 
@@ -62,7 +62,7 @@ def escaped(text: str) -> str:
     >>> escaped("w_ and |w| but not ``w_``"), escaped("ax_, figure_")
     ('w\\\\_ and \\\\|w\\\\| but not ``w_``', 'ax\\\\_, figure\\\\_')
     """
-    parts = LITERAL.split(text)
+    parts = LITERAL.split(re.sub(r"\bdocs/(\w+)\.md\b", r":doc:`/\1`", text))
     for i in range(0, len(parts), 2):
         part = re.sub(r"(?<!\\)\|", r"\\|", parts[i])
         parts[i] = re.sub(r"(?<=\w)_(?!\w)", r"\\_", part)

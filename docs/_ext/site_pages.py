@@ -95,7 +95,7 @@ def notebook(path: Path) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def write_pages(app: Sphinx) -> None:
+def write_pages(_app: Sphinx) -> None:
     """Before Sphinx looks for pages: those made from other files."""
     written = set()
     for page, path in ORIGIN.items():

@@ -46,8 +46,9 @@ def until_plain_text(body: str) -> str:
 
 def parameters(value: Any) -> list[str]:
     """Names in the signature; of a method without the first, of a class whose base has it elsewhere none."""
-    if inspect.isclass(value) and issubclass(value, nn.Module) and "__init__" not in vars(value):
-        if not any("__init__" in vars(base) for base in value.__mro__ if base.__module__.startswith("regard.")):
+    if inspect.isclass(value) and issubclass(value, nn.Module):
+        own = [base for base in value.__mro__ if base.__module__.startswith("regard.")]
+        if not any("__init__" in vars(base) for base in own):
             return []
     try:
         names = list(inspect.signature(value).parameters)
