@@ -8,7 +8,7 @@ export SCIPY_ARRAY_API = 1
 # Processes that share the tests.
 WORKERS ?= 2
 
-.PHONY: help setup tour play browser test soak gpu-test docs format lint types check bench clean
+.PHONY: help setup tour play browser test soak gpu-test docs wheel format lint types check bench clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -63,6 +63,9 @@ gpu-test:        ## everything that needs CUDA, on a machine with a GPU: after a
 docs: $(VENV)/docs  ## the site with API reference and gallery, in docs/_build/html/index.html
 	$(BIN)/python -m sphinx -W --keep-going -n -q -b html docs docs/_build/html
 	$(BIN)/python tools/check_links.py docs/_build/html
+
+wheel: $(VENV)/made  ## build the wheel and try it in empty environments, one for each Python from 3.11 on that is here
+	$(BIN)/python tools/try_wheel.py
 
 format: setup    ## rewrite the sources in the house format
 	$(BIN)/ruff format .

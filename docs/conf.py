@@ -8,6 +8,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "_ext"))
+sys.path.insert(0, str(HERE.parent / "tools"))
 sys.path.insert(0, str(HERE.parent / "src"))
 # The gallery draws into files, and trains on one thread, so that its numbers do not depend on the machine's cores.
 os.environ.setdefault("MPLBACKEND", "agg")
@@ -15,7 +16,7 @@ os.environ.setdefault("MPLBACKEND", "agg")
 import regard  # noqa: E402
 
 project = "regard"
-author = "regard contributors"
+author = "the regard developers"
 version = release = regard.__version__
 html_title = "regard"
 

@@ -97,8 +97,8 @@ REPORTS = (
 
 HEAD = """# Performance
 
-Every figure below was measured by a script in [benchmarks/](../benchmarks/README.md), which explains what is computed, and
-how noise is kept out. This page is generated from [the results](../benchmarks/results/) by
+Every figure below was measured by a script in [benchmarks/](../benchmarks/README.md), which explains what is computed,
+and how noise is kept out. This page is generated from [the results](../benchmarks/results/) by
 `python tools/performance_page.py`; a test fails if it is out of date. Seconds depend on the machine and its load, which
 each section states: trust ratios of one run before seconds of different ones.
 """

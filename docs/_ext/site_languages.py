@@ -39,7 +39,6 @@ def pairs(run: str) -> list[str]:
 
 class BothLanguages(SearchEnglish):
     lang = "en+zh"
-    language_name = "English and Chinese"
     js_splitter_code = r"""
 function splitQuery(query) {
     const found = [];

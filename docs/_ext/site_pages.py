@@ -15,6 +15,8 @@ from pathlib import Path
 from site_api import write_reference
 from sphinx.application import Sphinx
 
+import performance_page
+
 DOCS = Path(__file__).resolve().parents[1]
 ROOT = DOCS.parent
 CHINESE = ".zh"
@@ -76,6 +78,7 @@ def elsewhere() -> dict[str, str]:
 
 
 PAGES_FROM_ELSEWHERE = elsewhere()
+RESULT_TITLES = {f"performance/{result.name}": result.title for result in performance_page.REPORTS}
 ORIGIN = {page: path for path, page in PAGES_FROM_ELSEWHERE.items() if not page.startswith(("index", "notes_section"))}
 
 
@@ -102,7 +105,8 @@ def write_pages(_app: Sphinx) -> None:
         source = ROOT / path
         text = notebook(source) if source.suffix == ".ipynb" else source.read_text(encoding="utf-8")
         # Tables of results may come without a title.
-        write_if_changed(DOCS / f"{page}.md", text if text.startswith("# ") else f"# {source.stem}\n\n{text}")
+        title = RESULT_TITLES.get(page, source.stem)
+        write_if_changed(DOCS / f"{page}.md", text if text.startswith("# ") else f"# {title}\n\n{text}")
         written.add(DOCS / f"{page}.md")
     written |= write_reference(DOCS / "api", write_if_changed)
     for folder in ("api", "notebooks", "performance"):
@@ -148,7 +152,13 @@ def pages_of(section: Section, page: str, text: str, found: set[str]) -> list[st
 def toctree(pages: list[str], *, hidden: bool = False) -> str:
     lines = ["", "", "```{toctree}", *([":hidden:"] if hidden else [":maxdepth: 1"]), ""]
     pages = [page for page in pages if page]
-    return "\n".join([*lines, *(f"/{page}" for page in pages), "```", ""]) if pages else ""
+    return "\n".join([*lines, *map(entry, pages), "```", ""]) if pages else ""
+
+
+def entry(page: str) -> str:
+    """A page in a table of contents; results have the titles of the performance page."""
+    title = RESULT_TITLES.get(page)
+    return f"{title} </{page}>" if title else f"/{page}"
 
 
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
