@@ -12,6 +12,11 @@ def test_the_page_is_up_to_date():
     assert performance_page.PAGE.read_text(encoding="utf-8") == performance_page.page()
 
 
+@pytest.mark.parametrize("name", performance_page.READMES)
+def test_the_tables_of_a_readme_are_up_to_date(name):
+    assert (performance_page.ROOT / name).read_text(encoding="utf-8") == performance_page.readme(name)
+
+
 @pytest.mark.parametrize("name", performance_page.CHARTS)
 def test_a_chart_is_drawn_from_the_results(name):
     assert performance_page.drawn_from(name) == performance_page.digest(performance_page.CHARTS[name][0]())

@@ -1,4 +1,4 @@
-"""Write docs/performance.md and its charts from benchmarks/results: ``python tools/performance_page.py``.
+"""Write docs/performance.md, its charts and README's tables from the results: ``python tools/performance_page.py``.
 
 Every section has the machine, the versions and the date of its run, the command, and the shapes, as the results state
 them. What others do better is collected from the same files, so that no figure stands on the page by choice.
@@ -300,8 +300,67 @@ def page() -> str:
     return "\n\n".join([HEAD.strip(), *ahead, *map(section, reports)]) + "\n"
 
 
+def readme_accuracy(heads: tuple[str, ...]) -> str:
+    """Errors and seconds of the contestants of README, by set; the smallest error is bold."""
+    sets, table = data_of("accuracy")["sets"], errors()
+    lines = [f"| | {' | '.join(heads)} |", "|---|" + "---|" * len(heads)]
+    for name in README_SETS:
+        best = min(table[name][who] for who in README_WHO)
+        cells = []
+        for who in README_WHO:
+            value = f"{table[name][who]:#.3g}"
+            known = [one for one in sets[name]["seconds"][who] if one is not None]
+            value = f"**{value}**" if table[name][who] == best else value
+            cells.append(f"{value} · {float(np.median(known)):.2g} s")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def readme_speed(heads: tuple[str, ...]) -> str:
+    """Seconds of regard and of the fastest exact peer, for the shapes of README."""
+    lines = [f"| {' | '.join(heads)} |", "|---|---|---|---|"]
+    for case, ours, peer in speed_cases():
+        if (case["d"], case["n"]) in README_SHAPES:
+            shape = f"n = {case['n']:,}, d = {case['d']}"
+            about = "≈ " if peer["extended"] else ""
+            times = f"{about}{seconds(peer['time'])} ({peer['name']})"
+            lines.append(f"| {shape} | {seconds(ours)} | {times} | {ratio(peer['time'] / ours)} |")
+    return "\n".join(lines)
+
+
+README_SETS = ("yacht", "energy", "concrete", "kin8nm", "power-plant", "california")
+README_WHO = (OURS, "boosting", "forest", "vectors")
+README_SHAPES = ((1, 100), (1, 10_000), (1, 1_000_000), (2, 1_000_000), (3, 1_000_000), (8, 1_000_000))
+# Heads of the two tables in each language.
+READMES = {
+    "README.md": (
+        ("regard", "boosting", "random forest", "support vectors"),
+        ("rows and features", "regard", "fastest exact peer", "its time over regard's"),
+    ),
+    "README.zh-CN.md": (
+        ("regard", "梯度提升", "随机森林", "支持向量机"),
+        ("行数与特征数", "regard", "最快的精确对手", "是 regard 的几倍"),
+    ),
+}
+
+
+def readme(name: str) -> str:
+    """A README with its tables as the results have them."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    accuracy, speed = READMES[name]
+    for mark, table in (("accuracy", readme_accuracy(accuracy)), ("speed", readme_speed(speed))):
+        text, count = re.subn(
+            rf"<!-- {mark} -->\n.*?<!-- end -->", f"<!-- {mark} -->\n\n{table}\n\n<!-- end -->", text, flags=re.S
+        )
+        if count != 1:
+            raise ValueError(f"{name} must have one place for the table of {mark}, got {count}")
+    return text
+
+
 def main() -> None:
     PAGE.write_text(page(), encoding="utf-8")
+    for name in READMES:
+        (ROOT / name).write_text(readme(name), encoding="utf-8")
     for name in CHARTS:
         draw(name)
 

@@ -1,6 +1,7 @@
 """Build the wheel, install it into empty environments, and run README's first example there.
 
-``python tools/try_wheel.py`` does so for every Python of ``PYTHONS`` that is installed, without extras.
+``python tools/try_wheel.py`` does so for every Python of ``PYTHONS`` that runs here, or for those given as arguments,
+without extras.
 """
 
 from __future__ import annotations
@@ -38,6 +39,11 @@ def run(*command: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
+def works(python: str) -> bool:
+    """Whether this Python runs: a name on the path may belong to a version manager that has switched it off."""
+    return bool(shutil.which(python)) and not subprocess.run([python, "-c", ""], capture_output=True).returncode
+
+
 def build(folder: Path) -> Path:
     """The wheel of this tree."""
     run(sys.executable, "-m", "pip", "wheel", *QUIET, "--no-deps", "--wheel-dir", folder, ROOT, cwd=folder)
@@ -47,7 +53,7 @@ def build(folder: Path) -> Path:
 
 def try_on(python: str, wheel: Path, folder: Path) -> str:
     """Install the wheel into an empty environment of this Python, and run the example; one line about it."""
-    place = folder / python
+    place = Path(tempfile.mkdtemp(dir=folder))
     run(python, "-m", "venv", place, cwd=folder)
     inside = place / "bin" / "python"
     run(inside, "-m", "pip", "install", *QUIET, "-c", ROOT / "constraints.txt", wheel, cwd=folder)
@@ -61,8 +67,9 @@ def try_on(python: str, wheel: Path, folder: Path) -> str:
 
 
 def main() -> None:
-    found = [python for python in PYTHONS if shutil.which(python)]
-    print(f"not installed here: {', '.join(sorted(set(PYTHONS) - set(found))) or 'none'}")
+    asked = sys.argv[1:] or PYTHONS
+    found = [python for python in asked if works(python)]
+    print(f"not here: {', '.join(sorted(set(asked) - set(found))) or 'none'}")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         wheel = build(folder)

@@ -36,7 +36,7 @@ class Section:
 
 
 SECTIONS = (
-    Section("start", "Start here", "入门", ("start",)),
+    Section("start", "Start here", "入门", ("start",), ("overview",)),
     Section(
         "guides",
         "Guides",
