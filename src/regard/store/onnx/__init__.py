@@ -38,8 +38,8 @@ def export_onnx(model: Any, path: PathLike, *, force: bool = False) -> None:
     Parameters
     ----------
     model : a fitted estimator of one of ``store.model_schema.KINDS``, over columns of numbers. Not supported are text
-        and other columns with kernels of their own, ``missing="ignore"``, ``bandwidth="adaptive"``, an ``empty`` that
-        raises errors, and an ``embed`` of your own.
+        and other columns with kernels of their own, training rows with missing entries, ``bandwidth="adaptive"``, an
+        ``empty`` that raises errors, and an ``embed`` of your own.
     path : the file; one that exists, or a link, is refused unless ``force``.
     force : replace an existing file. If writing fails, the existing file is unchanged.
 
@@ -62,12 +62,13 @@ def _check_supported(model: Any) -> None:
     parts = model.coding_.parts if hasattr(model, "coding_") else ()
     if named := [f"{' and '.join(part.names)} ({part.kernel})" for part in parts if part.kernel != "gaussian"]:
         raise ExportError(
-            f"ONNX export supports columns of numbers only, got columns with kernels of their own: {', '.join(named)}"
+            f"ONNX export supports columns of numbers only, got columns with kernels of their own: {', '.join(named)}; "
+            "encode them as numbers before fit, text for example by pandas.get_dummies"
         )
-    if getattr(model, "missing", "refuse") != "refuse":
+    if model.missing == "ignore" and np.isnan(model.key_).any():
         raise ExportError(
-            f"ONNX export does not support missing={model.missing!r}; fill or drop missing values, and fit with "
-            "missing='refuse'"
+            "ONNX export does not support training rows with missing entries (missing='ignore'); fill or drop them "
+            "before fit"
         )
     if hasattr(model, "neighbours_"):
         raise ExportError("ONNX export does not support bandwidth='adaptive'; fit with another, such as 'loo'")
