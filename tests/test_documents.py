@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,15 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 READMES = ("README.md", "README.zh-CN.md")
 DOCS = ROOT / "docs"
+# Folders whose pages run here, from the first block to the last.
+FOLDERS = ("start", "guides", "elsewhere", "how")
+BOOK = sorted(page.relative_to(DOCS).as_posix() for folder in FOLDERS for page in (DOCS / folder).glob("*.md"))
+GALLERY = sorted((DOCS / "gallery").glob("plot_*.py"))
 # Pages with a Chinese side. That of seq2seq.md is shorter, tests/seq2seq/test_pages.py runs it; notes.md is generated.
 PAGES = sorted(
-    page.name.removesuffix(".zh.md")
-    for page in DOCS.glob("*.zh.md")
+    page.relative_to(DOCS).as_posix().removesuffix(".zh.md")
+    for folder in ("", *FOLDERS)
+    for page in (DOCS / folder).glob("*.zh.md")
     if not page.name.startswith(("seq2seq.", "notes."))
 )
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -87,8 +93,9 @@ def test_pages_for_learners_have_a_chinese_side():
 def test_both_sides_of_a_page_have_the_same_parts(page):
     """The same code but for its comments; as many headings, lines of tables and lists; a link to the other side."""
     english, chinese = ((DOCS / f"{page}{side}").read_text(encoding="utf-8") for side in (".md", ".zh.md"))
-    assert f"]({page}.zh.md)" in english
-    assert f"]({page}.md)" in chinese
+    name = Path(page).name
+    assert f"]({name}.zh.md)" in english
+    assert f"]({name}.md)" in chinese
     code = [[statements(block) for block in blocks(f"docs/{page}{side}")] for side in (".md", ".zh.md")]
     assert code[0] == code[1]
     for start in ("#", r"\|", "-", r"\d\.", "    ", "```"):
@@ -101,7 +108,7 @@ def without_code(text: str) -> str:
     return re.sub(r"```python\n.*?```", "```python\n```", text, flags=re.S)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [page for page in PAGES if "/" not in page])
 def test_the_chinese_side_runs_and_its_links_lead_somewhere(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict = {}
@@ -109,6 +116,60 @@ def test_the_chinese_side_runs_and_its_links_lead_somewhere(page, tmp_path, monk
         exec(compile(block, f"{page}.zh.md", "exec"), names)
     for target in re.findall(r"\]\(([^)#]+)\)", (DOCS / f"{page}.zh.md").read_text(encoding="utf-8")):
         assert (DOCS / target).exists(), target
+
+
+def run_commands(lines: str, folder: Path) -> None:
+    """Run console lines in one shell, with ``regard`` and ``python`` those of this environment."""
+    program = 'regard() { "$PYTHON" -m regard.cli "$@"; }\npython() { "$PYTHON" "$@"; }\n'
+    program += "\n".join(line.removeprefix("$ ") for line in lines.splitlines())
+    environment = {
+        **os.environ,
+        "PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
+    }
+    done = subprocess.run(
+        ["bash", "-e", "-c", program], capture_output=True, text=True, cwd=folder, env=environment, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", [page for page in BOOK if not page.endswith(".zh.md")])
+def test_a_page_of_the_book_runs(page, tmp_path, monkeypatch):
+    """Its Python blocks in one namespace, and its console blocks with a prompt, in the order of the page."""
+    monkeypatch.chdir(tmp_path)
+    # Warnings do not stop a reader's Python either; what a page says of them, it asserts.
+    names: dict = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        for kind, block in re.findall(
+            r"```(python|console)\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.S
+        ):
+            if kind == "python":
+                exec(compile(block, page, "exec"), names)
+            elif block.startswith("$ "):
+                run_commands(block, tmp_path)
+
+
+@pytest.mark.parametrize("page", BOOK)
+def test_links_of_the_book_lead_somewhere(page):
+    text = (DOCS / page).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+        assert ((DOCS / page).parent / target).exists(), target
+
+
+@pytest.mark.parametrize("path", GALLERY, ids=lambda path: path.stem)
+def test_a_script_of_the_gallery_runs_and_draws(path, tmp_path, monkeypatch):
+    """Under sixty lines, with a title for the gallery, and one figure at least."""
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) < 60
+    assert re.match(r'"""\n[^\n]+\n=+\n\n', text)
+    monkeypatch.chdir(tmp_path)
+    drawing = "import runpy, sys, matplotlib; matplotlib.use('agg'); import matplotlib.pyplot as plt\n"
+    drawing += "runpy.run_path(sys.argv[1]); assert plt.get_fignums(), 'no figure'"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", drawing, str(path)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

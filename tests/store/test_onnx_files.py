@@ -86,7 +86,7 @@ def refused() -> dict[str, tuple[Any, str]]:
     torch = pytest.importorskip("torch")
     frame = pandas.DataFrame({"size": X[:, 0], "colour": LABELS, "hour": np.arange(40) % 24.0})
     gappy = X.copy()
-    gappy[0, 0] = np.nan
+    gappy[:, 0] = np.nan
     epanechnikov = {"kernel": "epanechnikov", "bandwidth": 1.0}
 
     class Mine(regard.NadarayaWatsonRegressor):
@@ -103,7 +103,7 @@ def refused() -> dict[str, tuple[Any, str]]:
         ),
         "gaps": (
             regard.NadarayaWatsonRegressor(bandwidth=1.0, missing="ignore").fit(gappy, NUMBERS),
-            "training rows with missing entries .missing='ignore'.*; fill or drop them",
+            "needs a training row without missing entries, but every row has one",
         ),
         "raise": (regard.NadarayaWatsonRegressor(**epanechnikov, empty="raise").fit(X, NUMBERS), "empty='raise'"),
         "nan classes": (regard.NadarayaWatsonClassifier(**epanechnikov, empty="nan").fit(X, LABELS), "empty='nan'"),
@@ -118,15 +118,19 @@ def refused() -> dict[str, tuple[Any, str]]:
     }
 
 
-def test_a_model_that_allows_gaps_but_was_fitted_without_them_is_exported(path: Path) -> None:
-    model = regard.LocalLinearRegressor(bandwidth=1.0, missing="ignore").fit(X, NUMBERS)
-    export_onnx(model, path)
+@pytest.mark.parametrize("kind", [regard.KernelRegressor, regard.LocalLinearRegressor])
+def test_training_rows_with_gaps_have_weight_zero_and_queries_with_gaps_are_nan(kind, path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     gappy = X.copy()
-    gappy[0, 0] = np.nan
-    prediction = onnxruntime.InferenceSession(str(path)).run(["prediction"], {"X": gappy})[0]
-    assert np.isnan(prediction).tolist() == [True] + [False] * (len(X) - 1)
-    np.testing.assert_allclose(prediction[1:], model.predict(gappy)[1:], rtol=0.0, atol=1e-12)
+    gappy[::5, 0] = np.nan
+    model = kind(missing="ignore").fit(gappy, NUMBERS)
+    export_onnx(model, path)
+    prediction, weights = onnxruntime.InferenceSession(str(path)).run(None, {"X": gappy})
+    complete = ~np.isnan(gappy).any(axis=1)
+    assert np.array_equal(np.isnan(prediction), ~complete)
+    np.testing.assert_allclose(prediction[complete], model.predict(gappy)[complete], rtol=0.0, atol=1e-10)
+    np.testing.assert_allclose(weights[complete], model.attend(gappy)[complete], rtol=0.0, atol=1e-10)
+    assert not weights[complete][:, ~complete].any()
 
 
 def test_what_a_graph_cannot_do_is_refused_by_name(path: Path) -> None:

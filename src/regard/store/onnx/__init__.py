@@ -30,7 +30,7 @@ def export_onnx(model: Any, path: PathLike, *, force: bool = False) -> None:
     """Write a fitted estimator as one ONNX file, whole or not at all.
 
     The graph takes "X" (n, features) and gives "prediction", (n,) or (n, P) as y was, and "weights" (n, rows), the
-    attention of ``attend``. A classifier gives "label" (n,), "probabilities" (n, classes) and "weights".
+    attention of ``attend``; with ``missing="ignore"`` too, for rows without missing entries. A classifier gives "label" (n,), "probabilities" (n, classes) and "weights".
 
     Input and outputs have the dtype of the training rows, float64 or float32; the computation is in float64. X has the
     units and the column order of ``fit``'s X. A graph cannot raise errors: rows that are not finite give NaN.
@@ -38,8 +38,8 @@ def export_onnx(model: Any, path: PathLike, *, force: bool = False) -> None:
     Parameters
     ----------
     model : a fitted estimator of one of ``store.model_schema.KINDS``, over columns of numbers. Not supported are text
-        and other columns with kernels of their own, training rows with missing entries, ``bandwidth="adaptive"``, an
-        ``empty`` that raises errors, and an ``embed`` of your own.
+        and other columns with kernels of their own, ``bandwidth="adaptive"``, an ``empty`` that raises errors, and an
+        ``embed`` of your own.
     path : the file; one that exists, or a link, is refused unless ``force``.
     force : replace an existing file. If writing fails, the existing file is unchanged.
 
@@ -65,11 +65,8 @@ def _check_supported(model: Any) -> None:
             f"ONNX export supports columns of numbers only, got columns with kernels of their own: {', '.join(named)}; "
             "encode them as numbers before fit, text for example by pandas.get_dummies"
         )
-    if model.missing == "ignore" and np.isnan(model.key_).any():
-        raise ExportError(
-            "ONNX export does not support training rows with missing entries (missing='ignore'); fill or drop them "
-            "before fit"
-        )
+    if np.isnan(model.key_).any(axis=1).all():
+        raise ExportError("ONNX export needs a training row without missing entries, but every row has one")
     if hasattr(model, "neighbours_"):
         raise ExportError("ONNX export does not support bandwidth='adaptive'; fit with another, such as 'loo'")
     if not (getattr(model, "embed", None) is None or isinstance(model.embed, str)):
