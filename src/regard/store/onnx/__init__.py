@@ -30,7 +30,7 @@ def export_onnx(model: Any, path: PathLike, *, force: bool = False) -> None:
     """Write a fitted estimator as one ONNX file, whole or not at all.
 
     The graph takes "X" (n, features) and gives "prediction", (n,) or (n, P) as y was, and "weights" (n, rows), the
-    attention of ``attend``; with ``missing="ignore"`` too, for rows without missing entries. A classifier gives "label" (n,), "probabilities" (n, classes) and "weights".
+    attention of ``attend``. A classifier gives "label" (n,), "probabilities" (n, classes) and "weights".
 
     Input and outputs have the dtype of the training rows, float64 or float32; the computation is in float64. X has the
     units and the column order of ``fit``'s X. A graph cannot raise errors: rows that are not finite give NaN.
