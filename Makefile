@@ -93,4 +93,4 @@ bench:           ## speed and memory side by side with peers (installed apart, i
 
 clean:           ## remove what the targets made
 	rm -rf $(VENV) .venv-bench tour .pytest_cache .mypy_cache .ruff_cache .hypothesis \
-	docs/_build docs/api docs/auto_gallery docs/notebooks docs/performance docs/changes.md docs/contributing.md
+	docs/_build docs/api docs/auto_gallery docs/notes_as_notebooks docs/performance docs/changes.md docs/contributing.md

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -14,17 +15,18 @@ ROOT = Path(__file__).resolve().parents[1]
 READMES = ("README.md", "README.zh-CN.md")
 DOCS = ROOT / "docs"
 # Written by `make docs`, from docstrings, notebooks and results; tests of their own run them.
-BUILT = ("_build", "api", "auto_gallery", "notebooks", "performance", "decisions")
+BUILT = ("_build", "api", "auto_gallery", "notes_as_notebooks", "performance", "decisions")
 ALL_PAGES = sorted(
     path.relative_to(DOCS).as_posix()
     for path in DOCS.rglob("*.md")
     if path.relative_to(DOCS).parts[0] not in (*BUILT, "changes.md", "contributing.md")
 )
-# Pages with a Chinese side. That of seq2seq.md is shorter, and has its own tests; notes.md is generated.
+# Pages with a Chinese side. That of seq2seq.md is shorter, and has its own tests; notes.md is
+# generated; the first page of a folder lists what there is in its language.
 PAGES = [
     page.removesuffix(".zh.md")
     for page in ALL_PAGES
-    if page.endswith(".zh.md") and not page.startswith(("seq2seq.", "notes."))
+    if page.endswith(".zh.md") and not page.startswith(("seq2seq.", "notes.")) and "/index." not in page
 ]
 GALLERY = sorted((DOCS / "gallery").glob("plot_*.py"))
 # Lines with a prompt that set something up, or need a cluster; they are shown and not run.
@@ -121,7 +123,11 @@ def runs(line: str) -> bool:
 def in_a_shell(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a program with the command `regard` of this tree."""
     program = 'regard() { "$PYTHON" -m regard.cli "$@"; }\npython() { "$PYTHON" "$@"; }\n' + program
-    environment = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = {
+        **os.environ,
+        "PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
+    }
     return subprocess.run(
         ["bash", "-e", "-c", program], capture_output=True, text=True, cwd=folder, env=environment, timeout=600
     )
@@ -137,12 +143,15 @@ def test_every_page_runs_from_top_to_bottom(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [name])
     names: dict = {"__name__": "page"}
-    for language, block in parts:
-        if language == "python":
-            exec(compile(block, name, "exec"), names)
-        elif block:
-            done = in_a_shell(block, tmp_path)
-            assert done.returncode == 0, (block, done.stderr)
+    with warnings.catch_warnings():
+        # Warnings do not stop a reader's Python either; what a page says of them, it asserts.
+        warnings.simplefilter("default")
+        for language, block in parts:
+            if language == "python":
+                exec(compile(block, name, "exec"), names)
+            elif block:
+                done = in_a_shell(block, tmp_path)
+                assert done.returncode == 0, (block, done.stderr)
 
 
 def comparable(parts: list[tuple[str, str]]) -> list[list[str]]:
@@ -166,11 +175,15 @@ def test_no_block_is_of_a_kind_that_nothing_runs():
 
 @pytest.mark.parametrize("path", GALLERY, ids=lambda path: path.stem)
 def test_gallery_script_runs_and_draws(path, tmp_path):
+    """Under sixty lines, with a title for the gallery, and one figure at least."""
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) < 60
+    assert re.match(r'"""\n[^\n]+\n=+\n\n', text)
     program = (
         "import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__'); "
         "import matplotlib.pyplot as plt; assert plt.get_fignums()"
     )
-    environment = {**os.environ, "MPLBACKEND": "agg", "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = {**os.environ, "MPLBACKEND": "agg", "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
     command = [sys.executable, "-W", "error", "-c", program, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr

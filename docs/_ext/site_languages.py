@@ -87,6 +87,7 @@ def add_languages(app: Sphinx, page: str, _template: str, context: dict[str, Any
         (section.chinese if chinese else section.english, target, target.removesuffix(CHINESE) == section_of(page))
         for section in SECTIONS
         for target in [section.page + CHINESE if chinese and section.page + CHINESE in pages else section.page]
+        if target in pages
     ]
     if chinese:
         translated = chinese_words()

@@ -11,6 +11,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from site_api import write_reference
 from sphinx.application import Sphinx
@@ -36,9 +37,9 @@ class Section:
 
 
 SECTIONS = (
-    Section("start", "Start here", "入门", ("start",), ("overview",)),
+    Section("start/index", "Start here", "入门", ("start",), ("overview",)),
     Section(
-        "guides",
+        "guides/index",
         "Guides",
         "指南",
         ("guides",),
@@ -46,10 +47,10 @@ SECTIONS = (
     ),
     Section("auto_gallery/index", "Gallery", "图例", ("auto_gallery",)),
     Section("api/index", "API", "API", ("api",)),
-    Section("elsewhere", "From elsewhere", "对照", ("elsewhere",)),
-    Section("how", "How it works", "原理", ("how",)),
+    Section("elsewhere/index", "From elsewhere", "对照", ("elsewhere",)),
+    Section("how/index", "How it works", "原理", ("how",)),
     Section("performance", "Performance", "性能", ("performance",)),
-    Section("notes_section", "Notes", "笔记", ("notebooks",), ("notes",)),
+    Section("notebooks", "Notes", "笔记", ("notes_as_notebooks",), ("notes",)),
     Section("decisions", "Decisions", "决定", ("decisions",), ("changes", "contributing")),
 )
 
@@ -60,10 +61,12 @@ FILES = {
     "CHANGELOG.md": "changes",
     "CONTRIBUTING.md": "contributing",
     "benchmarks/README.md": "performance/method",
-    "notebooks/README.md": "notes_section",
+    "notebooks/README.md": "notebooks",
 }
 # Folders that a page links to.
-FOLDERS = {section.page: section.page for section in SECTIONS} | {"benchmarks/results": "performance"}
+FOLDERS = {section.page.removesuffix("/index"): section.page for section in SECTIONS} | {
+    "benchmarks/results": "performance"
+}
 
 
 def elsewhere() -> dict[str, str]:
@@ -73,13 +76,13 @@ def elsewhere() -> dict[str, str]:
         found[path.relative_to(ROOT).as_posix()] = f"performance/{path.stem}"
     for path in sorted((ROOT / "notebooks").glob("*/*.ipynb")):
         side = CHINESE if path.parent.name == "zh" else ""
-        found[path.relative_to(ROOT).as_posix()] = f"notebooks/{path.stem}{side}"
+        found[path.relative_to(ROOT).as_posix()] = f"notes_as_notebooks/{path.stem}{side}"
     return found
 
 
 PAGES_FROM_ELSEWHERE = elsewhere()
 RESULT_TITLES = {f"performance/{result.name}": result.title for result in performance_page.REPORTS}
-ORIGIN = {page: path for path, page in PAGES_FROM_ELSEWHERE.items() if not page.startswith(("index", "notes_section"))}
+ORIGIN = {page: path for path, page in PAGES_FROM_ELSEWHERE.items() if page not in ("index", "index.zh", "notebooks")}
 
 
 def write_if_changed(path: Path, text: str) -> None:
@@ -109,7 +112,7 @@ def write_pages(_app: Sphinx) -> None:
         write_if_changed(DOCS / f"{page}.md", text if text.startswith("# ") else f"# {title}\n\n{text}")
         written.add(DOCS / f"{page}.md")
     written |= write_reference(DOCS / "api", write_if_changed)
-    for folder in ("api", "notebooks", "performance"):
+    for folder in ("api", "notes_as_notebooks", "performance"):
         for path in set((DOCS / folder).iterdir()) - written:
             path.unlink()
 
@@ -126,6 +129,12 @@ def prepare(app: Sphinx, page: str, content: list[str]) -> None:
         if page.removesuffix(CHINESE) == section.page:
             text += toctree(pages_of(section, page, text, app.env.found_docs))
     content[0] = text
+
+
+def with_new_lists(app: Sphinx, _env: Any, added: set[str], _changed: set[str], removed: set[str]) -> list[str]:
+    """Pages whose lists change because a page was added or removed."""
+    lists = ["index", *(section.page for section in SECTIONS)] if added or removed else []
+    return [page for name in lists for page in (name, name + CHINESE) if page in app.env.found_docs]
 
 
 def section_page(section: Section, page: str) -> str:
@@ -208,5 +217,6 @@ def has_markdown(page: str) -> bool:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("builder-inited", write_pages, priority=100)
+    app.connect("env-get-outdated", with_new_lists)
     app.connect("source-read", prepare)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -137,6 +137,7 @@ class Fit:
     def _features(self, table: Table) -> tuple[str, ...]:
         from regard.data import TableError
         from regard.data.columns import MAX_CATEGORIES
+        from regard.data.table import DATE_OF_ANOTHER_ORDER
 
         table.column(self.target)
         used = {self.target, self.sample_weight}
@@ -149,7 +150,15 @@ class Fit:
         for name in many:
             say(
                 f"left out {name!r}: {_categories(table, name):,} distinct texts, at most {MAX_CATEGORIES} are accepted"
+                + (
+                    ", and dates are read as 2024-12-31 only"
+                    if any(map(DATE_OF_ANOTHER_ORDER.fullmatch, table.column(name)))
+                    else ""
+                )
             )
+        for name in names:
+            if table.has_dates(name):
+                say(f"{name!r}: dates are counted in days since 1970-01-01")
         return tuple(name for name in names if name not in many)
 
     def estimator(self, classes: bool, *, gaps: bool) -> Any:

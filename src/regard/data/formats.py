@@ -44,9 +44,6 @@ def read_table(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Table:
         Naming the file and, if applicable, the row and column. Text is UTF-8 with one header line; every row has the
         header's length. Only regular files are read.
 
-    Raises TableError naming the file and, if applicable, the row and column. Text is UTF-8 with one header
-    line; every row has the header's length. Only regular files are read.
-
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = (Path(folder) / "houses.csv").write_text("area,price\n50,300\n80,410\n")
@@ -93,8 +90,6 @@ def read_batches(
     ------
     TableError
         As ``read_table``, with its batch; rows count from the beginning of the file.
-
-    *Cost*: memory for one batch, and for one row group of a Parquet file.
 
     *Cost*: memory for one batch, and for one row group of a Parquet file.
 

@@ -4,7 +4,8 @@ A column is one of
   int64 or float64    every cell is a number; NaN marks an empty cell
   object, of ``str``  any other, exactly as written
 
-``numbers`` and ``matrix`` return numbers, ``labels`` text; their errors name the first invalid cell.
+``numbers`` and ``matrix`` return numbers, ``labels`` text, ``cells`` either, with dates as numbers of days. Their
+errors name the first invalid cell.
 Rows are counted from 0, as everywhere in ``regard``: row 0 is the first below the header.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
 
@@ -29,6 +31,13 @@ PLAIN_NUMBER = re.compile(r"[ \t]*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[ \t]*", 
 _INTENDED_NUMBER = re.compile(
     r"\s*[+-]?\s*[$€£¥]?\s*(\d[\d.,_' ]*([eE][+-]?\d+)?\s*[%€]?|0[xX][0-9a-fA-F]+|nan|inf(inity)?)\s*", re.IGNORECASE
 )
+# A date, or a date and a time, in the order of ISO 8601.
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:?\d{2})?)?", re.ASCII)
+# Digits as in a date, in an order that depends on the country: 31.12.2024, 12/31/24.
+DATE_OF_ANOTHER_ORDER = re.compile(r"\s*\d{1,4}([-./])\d{1,2}\1\d{1,4}(\s.*)?", re.ASCII)
+SECONDS_PER_DAY = 86_400.0
+# What other programs write for a missing entry. Only empty cells are read as missing: NA may be Namibia.
+_MISSING_MARKS = ("na", "n/a", "nan", "null", "none", "-", "?", ".")
 
 
 class TableError(ValueError):
@@ -100,6 +109,8 @@ class Table:
     def is_text(self, name: str) -> bool:
         """True if no cell of the column resembles a number; a column that mixes both is not a text column.
 
+        Nor is one of dates.
+
         Parameters
         ----------
         name : str
@@ -110,7 +121,13 @@ class Table:
         bool
         """
         column = self.column(name)
-        return column.dtype == object and not any(map(_INTENDED_NUMBER.fullmatch, set(column)))
+        return column.dtype == object and not (
+            any(map(_INTENDED_NUMBER.fullmatch, set(column))) or self.has_dates(name)
+        )
+
+    def has_dates(self, name: str) -> bool:
+        """True if every cell of the column is a date such as 2024-12-31 or 2024-12-31 18:30, or empty."""
+        return _days(self.column(name)) is not None
 
     def numbers(self, name: str) -> Array:
         """One column (rows,) of finite numbers, int64 or float64.
@@ -128,8 +145,6 @@ class Table:
         ------
         TableError
             Naming the first row that is empty or not a finite number.
-
-        Raises TableError naming the first row that is empty or not a finite number.
         """
         column = self.column(name)
         if column.dtype == object:
@@ -144,6 +159,8 @@ class Table:
     def cells(self, name: str) -> Array:
         """One column (rows,) with missing values: text, None for empty cells, or finite float64, NaN for empty cells.
 
+        Dates are days since 1970-01-01, with the time as a fraction of the day.
+
         Parameters
         ----------
         name : str
@@ -157,10 +174,10 @@ class Table:
         ------
         TableError
             Naming the first cell that is neither, in a column that is not text throughout.
-
-        Raises TableError naming the first cell that is neither, in a column that is not text throughout.
         """
         column = self.column(name)
+        if (days := _days(column)) is not None:
+            return days
         if column.dtype == object:
             if not self.is_text(name) and any(cell.strip() for cell in column):
                 raise self._not_numbers(name, column)
@@ -240,9 +257,36 @@ class Table:
             return self.error(row, name, "is empty; missing values are not supported")
         if PLAIN_NUMBER.fullmatch(cell):
             return self.error(row, name, f"{shown(cell)} is beyond the largest float64, about 1.8e308")
+        if self.has_dates(name):
+            return self.error(row, name, f"{shown(cell)} is not a number: this is a column of dates")
         if self.is_text(name):
             return self.error(row, name, f"{shown(cell)} is not a number: this is a column of text")
-        return self.error(row, name, f"{shown(cell)} is not a plain number such as 1000, -2.5 or 1e-3")
+        if DATE_OF_ANOTHER_ORDER.fullmatch(cell):
+            return self.error(row, name, f"{shown(cell)} is not a date such as 2024-12-31, nor a plain number")
+        advice = "; leave the cell empty if the entry is missing" if cell.strip().lower() in _MISSING_MARKS else ""
+        return self.error(row, name, f"{shown(cell)} is not a plain number such as 1000, -2.5 or 1e-3{advice}")
+
+
+def _days(column: Array) -> Array | None:
+    """Days since 1970-01-01 (rows,), NaN for empty cells; None unless all other cells are dates, and one is."""
+    if column.dtype != object:
+        return None
+    days: dict[str, float] = {}
+    for cell in set(column):
+        text = cell.strip()
+        if not text:
+            days[cell] = np.nan
+            continue
+        if not _DATE.fullmatch(text):
+            return None
+        try:
+            date = datetime.fromisoformat(text)
+        except ValueError:
+            return None
+        # Times without an offset count as UTC.
+        days[cell] = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() / SECONDS_PER_DAY
+    found = np.array([days[cell] for cell in column])
+    return None if np.isnan(found).all() else found
 
 
 def from_dataframe(frame: Any, source: str = "dataframe", first: int = 0) -> Table:

@@ -157,8 +157,6 @@ def read_pairs(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Pairs:
     PairsError
         Naming the file and the line. There is no header; blank lines are accepted at the end only.
 
-    Raises PairsError naming the file and the line. There is no header; blank lines are accepted at the end only.
-
     >>> import tempfile
     >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -203,8 +201,6 @@ def read_parallel(source: PathLike, target: PathLike, *, max_bytes: int = MAX_BY
     PairsError
         Naming the file and the line. Blank lines are accepted at the end only.
 
-    Raises PairsError naming the file and the line. Blank lines are accepted at the end only.
-
     >>> import tempfile
     >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -238,8 +234,6 @@ def read_lines(path: PathLike, *, max_bytes: int = MAX_BYTES) -> tuple[str, ...]
     ------
     PairsError
         Naming the file and the line.
-
-    Raises PairsError naming the file and the line.
 
     >>> import tempfile
     >>> from pathlib import Path

@@ -608,9 +608,6 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
 
         *Empty rows*: according to ``empty``; with "nan" they are left out. *Cost*: ``predict`` and ``explain`` of X,
         and the left-out residuals once.
-
-        *Empty rows*: according to ``empty``; with "nan" they are left out. *Cost*: ``predict`` and ``explain`` of X,
-        and the left-out residuals once.
         """
         query = self._query(X)
         weight = checked_weight(sample_weight, len(query))

@@ -44,7 +44,7 @@ class NadarayaWatsonRegressor(SmoothingRegressor):
     device : {"cpu", "cuda"}, default="cpu"
         "cuda" learns and predicts on a GPU, which needs torch and Triton. ``attend`` is always computed on the CPU.
     missing : {"refuse", "ignore"}, default="refuse"
-        "ignore" compares rows by the columns that both have (docs/tables.md).
+        "ignore" compares a row with the training rows that have all columns it has (docs/tables.md).
     loss : {"squared", "absolute"}, default="squared"
         Loss of the "loo" criterion. "absolute" is robust to outliers in y; predictions remain weighted averages.
 

@@ -82,9 +82,6 @@ class AttentionPooling(nn.Module):
     normalise : function, default=softmax
         ``softmax``, ``sparsemax`` or ``entmax15``, or a function with the same contract.
 
-    Large problems with one of these four scores are computed by ``regard.tensors.fused_pool``, unless the weights are
-    requested or dropout is active; second derivatives are not available then.
-
     *Empty rows*: zeros, with gradients of zero. *Cost*: that of the score, and O(Q·K·P) time; O(Q·K) memory,
     O((Q + K)·(d + P)) for large problems.
 

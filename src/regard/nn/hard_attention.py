@@ -171,12 +171,6 @@ class HardAttention(nn.Module):
     entropy_weight : float, default=0.0
         Weight of the entropy bonus, which keeps the weights from collapsing onto one key too early.
 
-    The training loop is the same for every estimator::
-
-        look = attention(queries, keys, values, valid_lens)
-        cost = loss_of_each(look.output)  # (B, Q)
-        look.objective(cost).mean().backward()
-
     *Empty rows*: output 0, choice −1, gradients of zero. *Cost*: that of the score and O(Q·K) per sample.
 
     >>> from regard.nn import DotProductScore

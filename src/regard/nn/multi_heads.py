@@ -33,10 +33,6 @@ class MultiHead(nn.Module):
     hidden_size : int, default=None
         Features of all heads together and of the output, a multiple of heads; None is ``query_size``.
 
-    The module is called like ``AttentionPooling``, on (B, Q, query_size), (B, K, key_size) and (B, K, value_size).
-    Weights are (B, heads, Q, K), and ``attn_mask`` may have that shape too, a mask for each head. ``W_q``, ``W_k``,
-    ``W_v`` and ``W_o`` have no bias. ``multi_head`` is another name of this class.
-
     *Empty rows*: zeros. *Cost*: that of the pooling for each head, and the four projections.
 
     >>> import torch

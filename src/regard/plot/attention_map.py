@@ -135,8 +135,6 @@ class AttentionMapDisplay(Display):
         -------
         AttentionMapDisplay
 
-        Weights are computed for a tile of queries at a time. *Cost*: that of ``attend``, memory O(280²) and a tile.
-
         *Cost*: that of ``attend``, memory O(280²) and a tile.
         """
         if not hasattr(estimator, "attend"):

@@ -119,8 +119,6 @@ class BandwidthPathDisplay(Display):
         -------
         BandwidthPathDisplay
 
-        The axis is w if it is a single number, else the multiple of the learned w. *Cost*: that of ``loss_path``.
-
         *Cost*: that of ``loss_path``.
         """
         if not hasattr(estimator, "loss_path"):

@@ -59,10 +59,6 @@ def show_heatmaps(
     Figure
         Its axes are the panels row by row, then the colour bar.
 
-    Every weight has its own sharp cell. Where there are more keys or queries than dots to draw, a cell shows the
-    largest weight (by magnitude) of the neighbours it stands for, so that no peak is lost or smeared.
-    *Empty rows*: zero weights stay white; NaN and ±inf are grey. *Cost*: O(size of matrices).
-
     *Empty rows*: zero weights stay white; NaN and ±inf are grey. *Cost*: O(size of matrices).
 
     >>> figure = show_heatmaps(np.eye(3)[None, None], xlabel="keys", ylabel="queries")

@@ -57,8 +57,6 @@ def plot_kernel_reg(
 
     *Empty rows*: a NaN in ``y_hat`` leaves a gap in the line. *Cost*: O(m + n).
 
-    *Empty rows*: a NaN in ``y_hat`` leaves a gap in the line. *Cost*: O(m + n).
-
     >>> figure = plot_kernel_reg([0.0, 5.0], [0.0, 1.0], [0.5, 0.5], [1.0, 4.0], [0.2, 0.8])
     >>> figure.axes[0].get_xlim()[1]
     np.float64(5.0)

@@ -91,8 +91,6 @@ def pool_batches(
     TypeError, ValueError
         What ``pool`` raises, with the number of the batch, counted from 1; what ``batches`` raises passes on.
 
-    Raises what ``pool`` raises, with the number of the batch, counted from 1; what ``batches`` raises passes on.
-
     *Empty rows* (no key may be attended to in any batch): output 0 and logsumexp −inf. *Cost*: O(Q·K·d) time; memory
     O(Q), a batch and a tile.
 
@@ -172,8 +170,6 @@ def pool_queries(
     ------
     TypeError, ValueError
         As ``pool_batches``.
-
-    Raises as ``pool_batches``. *Cost*: as ``pool`` of each batch; memory O(K), a batch and a tile.
 
     *Cost*: as ``pool`` of each batch; memory O(K), a batch and a tile.
 

@@ -90,11 +90,6 @@ def save(
     StoreError
         A ValueError: the model cannot be saved, or the path cannot be written.
 
-    A model of 65,536 rows or more whose queries reach only part of them is written with a second copy of its rows in
-    spatial order: twice the size, of which ``load(…, mapped=True)`` then reads what a prediction needs.
-
-    Raises StoreError. *Cost*: O(size of the fitted arrays), and of large models O(K·log K·d) for the spatial order.
-
     *Cost*: O(size of the fitted arrays), and of large models O(K·log K·d) for the spatial order.
 
     >>> import tempfile

@@ -39,8 +39,8 @@ def export_onnx(model: Any, path: PathLike, *, force: bool = False) -> None:
     ----------
     model : estimator
         A fitted estimator of one of ``store.model_schema.KINDS``, over columns of numbers. Not supported are text and
-        other columns with kernels of their own, ``missing="ignore"``, ``bandwidth="adaptive"``, an ``empty`` that
-        raises errors, and an ``embed`` of your own.
+        other columns with kernels of their own, ``bandwidth="adaptive"``, an ``empty`` that raises errors, and an
+        ``embed`` of your own.
     path : str or path
         The file; one that exists, or a link, is refused unless ``force``.
     force : bool, default=False
@@ -52,10 +52,6 @@ def export_onnx(model: Any, path: PathLike, *, force: bool = False) -> None:
         A ValueError: the model cannot be a graph, or the path cannot be written.
     ModuleNotFoundError
         Without onnx, which is in the extra ``onnx``.
-
-    Raises ExportError; ModuleNotFoundError without onnx. *Empty rows*: as ``empty`` says, without a warning. *Cost*:
-    the file holds the training rows, and those of every head of a ``KernelRegressor``; running it takes O(n·rows·d)
-    time, d² for lines, and O(n·rows) memory: predict a few hundred rows at a time.
 
     *Empty rows*: as ``empty`` says, without a warning. *Cost*: the file holds the training rows, and those of every
     head of a ``KernelRegressor``; running it takes O(n·rows·d) time, d² for lines, and O(n·rows) memory: predict a few
@@ -87,13 +83,11 @@ def _check_supported(model: Any) -> None:
     parts = model.coding_.parts if hasattr(model, "coding_") else ()
     if named := [f"{' and '.join(part.names)} ({part.kernel})" for part in parts if part.kernel != "gaussian"]:
         raise ExportError(
-            f"ONNX export supports columns of numbers only, got columns with kernels of their own: {', '.join(named)}"
+            f"ONNX export supports columns of numbers only, got columns with kernels of their own: {', '.join(named)}; "
+            "encode them as numbers before fit, text for example by pandas.get_dummies"
         )
-    if getattr(model, "missing", "refuse") != "refuse":
-        raise ExportError(
-            f"ONNX export does not support missing={model.missing!r}; fill or drop missing values, and fit with "
-            "missing='refuse'"
-        )
+    if np.isnan(model.key_).any(axis=1).all():
+        raise ExportError("ONNX export needs a training row without missing entries, but every row has one")
     if hasattr(model, "neighbours_"):
         raise ExportError("ONNX export does not support bandwidth='adaptive'; fit with another, such as 'loo'")
     if not (getattr(model, "embed", None) is None or isinstance(model.embed, str)):
