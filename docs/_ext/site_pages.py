@@ -154,7 +154,9 @@ def pages_of(section: Section, page: str, text: str, found: set[str]) -> list[st
         other for other in found if section.holds(other) and other != page and other.endswith(CHINESE) == chinese
     )
     own = [other for other in own if other.removesuffix(CHINESE) != section.page]
-    linked = [target.removesuffix(".md") for target in re.findall(r"\]\(([^)#]+\.md)", text)]
+    folder = os.path.dirname(page)
+    targets = (os.path.normpath(os.path.join(folder, target)) for target in re.findall(r"\]\(([^)#]+\.md)", text))
+    linked = [target.removesuffix(".md") for target in targets]
     return sorted(own, key=lambda other: linked.index(other) if other in linked else len(linked))
 
 

@@ -126,7 +126,17 @@ class Table:
         )
 
     def has_dates(self, name: str) -> bool:
-        """True if every cell of the column is a date such as 2024-12-31 or 2024-12-31 18:30, or empty."""
+        """True if every cell of the column is a date such as 2024-12-31 or 2024-12-31 18:30, or empty.
+
+        Parameters
+        ----------
+        name : str
+            Name of the column.
+
+        Returns
+        -------
+        bool
+        """
         return _days(self.column(name)) is not None
 
     def numbers(self, name: str) -> Array:
