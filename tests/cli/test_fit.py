@@ -262,8 +262,18 @@ def test_dates_are_features_in_days(here: Path, capfd) -> None:
     )
 
 
-def test_dates_of_another_order_are_left_out_with_advice(here: Path, capfd) -> None:
-    rows = "\n".join(f"{i % 28 + 1}/{i % 12 + 1}/2023,{i},{2 * i}" for i in range(100))
+@pytest.mark.parametrize("separator", "./-")
+def test_dates_of_another_order_are_left_out_with_advice(separator: str, here: Path, capfd) -> None:
+    days = [separator.join((str(i % 28 + 1), str(i % 12 + 1), "2023")) for i in range(100)]
+    rows = "\n".join(f"{day},{i},{2 * i}" for i, day in enumerate(days))
     (here / "dated.csv").write_text(f"day,x,y\n{rows}\n")
     said = str(ok(capfd, "fit", "dated.csv", "--target", "y", "--out", "m.regard", "--bandwidth", "3"))
     assert "left out 'day': 84 distinct texts, at most 64 are accepted, and dates are read as 2024-12-31 only" in said
+
+
+@pytest.mark.parametrize("cells", [("1", "", "3", ""), ("red", "", "blue", " ")])
+def test_rows_without_a_target_are_refused_with_advice(cells: tuple[str, ...], here: Path, capfd) -> None:
+    (here / "open.csv").write_text("x,y\n" + "".join(f"{i},{cell}\n" for i, cell in enumerate(cells)))
+    said = refused(capfd, "fit", "open.csv", "--target", "y", "--out", "m.regard")
+    assert "open.csv: row 1, column 'y': is empty, as in 2 of 4 rows (rows are counted from 0" in said
+    assert "the target must be known: remove these rows, and apply regard predict to them" in said

@@ -138,7 +138,9 @@ def test_a_date_of_another_order_is_named() -> None:
     with pytest.raises(
         TableError, match=r"row 0, column 'day': '31\.12\.2024' is not a date such as 2024-12-31, nor a"
     ):
-        table(day=["31.12.2024", "31.12.2024"]).cells("day")
+        table(day=["31.12.2024", "31.12.2024"]).numbers("day")
+    assert table(day=["31.12.2024", "1.2.2024"]).is_text("day")
+    assert not table(price=["1.234.567", "2.000.000"]).is_text("price")
 
 
 @pytest.mark.parametrize("mark", ["NA", "n/a", "-", "?"])

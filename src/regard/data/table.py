@@ -122,7 +122,8 @@ class Table:
         """
         column = self.column(name)
         return column.dtype == object and not (
-            any(map(_INTENDED_NUMBER.fullmatch, set(column))) or self.has_dates(name)
+            any(_INTENDED_NUMBER.fullmatch(cell) and not DATE_OF_ANOTHER_ORDER.fullmatch(cell) for cell in set(column))
+            or self.has_dates(name)
         )
 
     def has_dates(self, name: str) -> bool:
@@ -269,10 +270,10 @@ class Table:
             return self.error(row, name, f"{shown(cell)} is beyond the largest float64, about 1.8e308")
         if self.has_dates(name):
             return self.error(row, name, f"{shown(cell)} is not a number: this is a column of dates")
-        if self.is_text(name):
-            return self.error(row, name, f"{shown(cell)} is not a number: this is a column of text")
         if DATE_OF_ANOTHER_ORDER.fullmatch(cell):
             return self.error(row, name, f"{shown(cell)} is not a date such as 2024-12-31, nor a plain number")
+        if self.is_text(name):
+            return self.error(row, name, f"{shown(cell)} is not a number: this is a column of text")
         advice = "; leave the cell empty if the entry is missing" if cell.strip().lower() in _MISSING_MARKS else ""
         return self.error(row, name, f"{shown(cell)} is not a plain number such as 1000, -2.5 or 1e-3{advice}")
 
