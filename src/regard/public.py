@@ -34,20 +34,37 @@ def pool(
 
     Parameters
     ----------
-    query : (Q, d), key : (K, d), value : (K,) or (K, P)
-        Real numbers; one axis means one feature. Never written to. Torch tensors may have batch axes in front, and
-        have gradients, as have the score's parameters (``regard.tensors.pool_tensors`` computes them).
-    score : a score of ``regard.scores``, such as ``Gaussian(w=1.0)``.
-    mask : boolean (Q, K), True = may attend; or floats to add to the scores (−inf = may not).
-    sample_weight : (K,), not negative; weight k is the same as k copies, 0 as deletion.
-    exclude : (query_labels, key_labels), integers; a pair with equal labels may not attend. Row numbers on
-        both sides give leave-one-out, group numbers leave whole groups out.
-    engine : "auto", or the name of an engine, which then never falls back to another.
-    tol : share of its attention mass that a query may lose; 0 is exact. Default 1e-9 (float64) or 1e-5 (float32).
+    query : array or tensor (Q, d)
+        Real numbers; one axis means one feature. Never written to. Tensors may have batch axes in front, and have
+        gradients, as have the score's parameters (``regard.tensors.pool_tensors`` computes them). Dask arrays are
+        pooled where they are.
+    key : array or tensor (K, d)
+        Real numbers, as many features as the score takes.
+    value : array or tensor (K,) or (K, P)
+        What is averaged: one number or P numbers for each key.
+    score : Score
+        A score of ``regard.scores``, such as ``Gaussian(w=1.0)``.
+    mask : array (Q, K), default=None
+        Booleans, True = may attend; or floats to add to the scores (−inf = may not). Integers are an error.
+    sample_weight : array (K,), default=None
+        Not negative; weight k is the same as k copies, 0 as deletion.
+    exclude : tuple of arrays (Q,) and (K,), default=None
+        Integer labels of queries and keys; a pair with equal labels may not attend. Row numbers on both sides give
+        leave-one-out, group numbers leave whole groups out.
+    engine : str, default="auto"
+        "auto", or the name of an engine, which then never falls back to another.
+    tol : float, default=None
+        Fraction of its attention mass that a query may lose; 0 is exact. None is 1e-9 in float64 and 1e-5 in float32.
 
     Returns
     -------
-    Pooled(output, logsumexp), in the query's dtype.
+    Pooled
+        ``output`` and ``logsumexp``, in the query's dtype.
+
+    Raises
+    ------
+    TypeError, ValueError
+        The message names the argument, what was given and what is accepted.
 
     *Empty rows* (no key may be attended to): output 0 and logsumexp −inf. *Cost*: at most O(Q·K·d) time, far less if an
     engine can skip pairs (see ``explain_plan``); memory O(Q + K) and a tile, never (Q, K).
@@ -80,10 +97,20 @@ def explain_plan(
     engine: str = "auto",
     tol: float | None = None,
 ) -> Plan | ChunkedPlan:
-    """How ``pool`` would compute this, and why; print it to read it. Takes pool's arguments.
+    """How ``pool`` would compute this, and why; print it to read it.
 
     For tensors: the implementation that will be used, and on a CPU, where engines compute them, the engines' own plan.
     For dask arrays: the number of pairs of chunks computed, what moves between workers, and the expected time.
+
+    Parameters
+    ----------
+    query, key, value, score, mask, sample_weight, exclude, engine, tol : as in ``pool``
+        The call of ``pool`` to explain.
+
+    Returns
+    -------
+    Plan
+        Steps with their engines, estimated costs and reasons. Nothing is pooled.
 
     >>> from regard.scores import Gaussian
     >>> print(explain_plan([0.0], [-1.0, 1.0], [2.0, 4.0], Gaussian()))  # doctest: +ELLIPSIS

@@ -50,17 +50,33 @@ class HiddenScore(ScoreLayer):
         raise NotImplementedError
 
     def check(self, queries: Tensor, keys: Tensor) -> None:
+        """Raise ValueError unless queries and keys have the sizes the score was created for.
+
+        Parameters
+        ----------
+        queries : tensor (…, Q, query_size)
+            Queries.
+        keys : tensor (…, K, key_size)
+            Keys.
+        """
         fits(queries, keys, self.query_size, self.key_size)
 
 
 class AdditiveScore(HiddenScore):
-    """w_vᵀ tanh(W_q q + W_k k), without bias; queries and keys may have different sizes.
+    """The additive score w_vᵀ tanh(W_q q + W_k k), without bias; queries and keys may have different sizes.
 
     Parameters
     ----------
-    query_size, key_size : features of a query and of a key.
-    hidden_size : h, units of the hidden layer.
-    device, dtype : of the parameters ``W_q``, ``W_k`` and ``w_v``.
+    query_size : int
+        Features of a query.
+    key_size : int
+        Features of a key.
+    hidden_size : int
+        h, units of the hidden layer.
+    device : torch device, default=None
+        Of the parameters ``W_q``, ``W_k`` and ``w_v``.
+    dtype : torch dtype, default=None
+        Of the same parameters.
 
     *Cost*: O(Q·K·h) time and memory.
 
@@ -73,25 +89,71 @@ class AdditiveScore(HiddenScore):
         self.W_k = nn.Linear(self.key_size, hidden_size, bias=False, **options)
 
     def keep(self, keys: Tensor) -> Tensor:
+        """Keys after ``W_k``.
+
+        Parameters
+        ----------
+        keys : tensor (…, K, key_size)
+            Keys.
+
+        Returns
+        -------
+        tensor (…, K, h)
+        """
         return projected(self.W_k, keys)
 
     def between(self, queries: Tensor, prepared: Tensor) -> Tensor:
+        """Scores between queries and prepared keys.
+
+        Parameters
+        ----------
+        queries : tensor (…, Q, query_size)
+            Queries.
+        prepared : tensor (…, K, h)
+            The result of ``keep(keys)``.
+
+        Returns
+        -------
+        tensor (…, Q, K)
+        """
         return additive(projected(self.W_q, queries), prepared, self.w_v)
 
     def as_plain(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, scores.Score]:
+        """Queries, keys and a score of ``regard.scores`` that give the same scores.
+
+        Parameters
+        ----------
+        queries : tensor (…, Q, query_size)
+            Queries.
+        keys : tensor (…, K, key_size)
+            Keys.
+
+        Returns
+        -------
+        tuple of two tensors and a score
+        """
         queries, keys, W_q, W_k, w_v = widened(queries, keys, self.W_q.weight, self.W_k.weight, self.w_v.weight)
         return queries, keys, scores.Additive(W_q, W_k, w_v[0])
 
 
 class ConcatenatedScore(HiddenScore):
-    """w_vᵀ tanh(W [q; k]): the additive score as textbooks write it, one hidden layer over the concatenated pair.
+    """The additive score as textbooks write it, w_vᵀ tanh(W [q; k]): one hidden layer over the concatenated pair.
 
     W [q; k] = W_q q + W_k k with W = [W_q, W_k], so ``as_additive()`` gives the same scores at less cost: it projects
     each query and each key once instead of every pair.
 
     Parameters
     ----------
-    query_size, key_size, hidden_size, device, dtype : as in ``AdditiveScore``.
+    query_size : int
+        Features of a query.
+    key_size : int
+        Features of a key.
+    hidden_size : int
+        h, units of the hidden layer.
+    device : torch device, default=None
+        Of the parameters ``W`` and ``w_v``.
+    dtype : torch dtype, default=None
+        Of the same parameters.
 
     *Cost*: O(Q·K·h·(query_size + key_size)) time, O(Q·K·(h + query_size + key_size)) memory.
 
@@ -104,6 +166,19 @@ class ConcatenatedScore(HiddenScore):
         self.W = nn.Linear(self.query_size + self.key_size, hidden_size, bias=False, **options)
 
     def between(self, queries: Tensor, prepared: Tensor) -> Tensor:
+        """Scores between queries and keys.
+
+        Parameters
+        ----------
+        queries : tensor (…, Q, query_size)
+            Queries.
+        prepared : tensor (…, K, key_size)
+            Keys.
+
+        Returns
+        -------
+        tensor (…, Q, K)
+        """
         queries, keys = widened(queries, prepared)
         batch = torch.broadcast_shapes(queries.shape[:-2], keys.shape[:-2])  # type: ignore[no-untyped-call]
         pairs = (*batch, queries.shape[-2], keys.shape[-2], -1)
@@ -111,7 +186,12 @@ class ConcatenatedScore(HiddenScore):
         return projected(self.w_v, torch.tanh(projected(self.W, both))).squeeze(-1)
 
     def as_additive(self) -> AdditiveScore:
-        """The equivalent ``AdditiveScore``, with its own copy of the parameters."""
+        """The equivalent ``AdditiveScore``, with its own copy of the parameters.
+
+        Returns
+        -------
+        AdditiveScore
+        """
         weight = self.W.weight
         score = AdditiveScore(
             self.query_size, self.key_size, self.W.out_features, device=weight.device, dtype=weight.dtype

@@ -23,7 +23,19 @@ COMPILED_SCORES = (AdditiveScore, BilinearScore, DotProductScore, GaussianScore)
 
 
 class Attended(NamedTuple):
-    """The output of attention together with its weights."""
+    """The output of attention together with its weights.
+
+    Attributes
+    ----------
+    output : tensor (…, Q, P)
+        Weighted averages of the values.
+    weights : tensor (…, Q, K)
+        The weights, before dropout.
+
+    >>> x = torch.ones(1, 2, 3)
+    >>> AttentionPooling(DotProductScore())(x, x, x, need_weights=True).weights.tolist()
+    [[[0.5, 0.5], [0.5, 0.5]]]
+    """
 
     output: Tensor  # (…, Q, P)
     weights: Tensor  # (…, Q, K), before dropout
@@ -57,15 +69,18 @@ class AttentionPooling(nn.Module):
 
     output[q] = Σ_k weight[q, k] value[k], weight = normalise(score(queries, keys)) over the keys q may attend to
 
+    Large problems with one of the four scores of this module are computed by ``regard.tensors.fused_pool``, unless the
+    weights are requested or dropout is active; second derivatives are not available then.
+
     Parameters
     ----------
-    score : a module (or function) from queries (…, Q, d) and keys (…, K, d') to scores (…, Q, K): ``GaussianScore``,
-        ``AdditiveScore``, ``DotProductScore``, ``BilinearScore``, or your own.
-    dropout : probability of setting a weight to zero in training mode; the others are scaled up to compensate.
-    normalise : ``softmax``, ``sparsemax`` or ``entmax15``, or a function with the same contract.
-
-    Large problems with one of these four scores are computed by ``regard.tensors.fused_pool``, unless the weights are
-    requested or dropout is active; second derivatives are not available then.
+    score : module or function
+        From queries (…, Q, d) and keys (…, K, d') to scores (…, Q, K): ``GaussianScore``, ``AdditiveScore``,
+        ``DotProductScore``, ``BilinearScore``, or your own.
+    dropout : float, default=0.0
+        Probability of setting a weight to zero in training mode; the others are scaled up to compensate.
+    normalise : function, default=softmax
+        ``softmax``, ``sparsemax`` or ``entmax15``, or a function with the same contract.
 
     *Empty rows*: zeros, with gradients of zero. *Cost*: that of the score, and O(Q·K·P) time; O(Q·K) memory,
     O((Q + K)·(d + P)) for large problems.
@@ -99,15 +114,24 @@ class AttentionPooling(nn.Module):
 
         Parameters
         ----------
-        queries : (B, Q, d), keys : (B, K, d'), values : (B, K, P), floats. Other batch shapes (…) work as well.
-        valid_lens : integers (B,) or (B, Q); only the first ``valid_lens`` keys may be attended to.
-        attn_mask : broadcasts to (B, Q, K); boolean, True = may attend, or floats to add to the scores, −inf = may not.
-        need_weights : also return the weights.
+        queries : tensor (B, Q, d)
+            Floats. Other batch shapes (…) work as well.
+        keys : tensor (B, K, d')
+            Floats.
+        values : tensor (B, K, P)
+            Floats.
+        valid_lens : tensor of int (B,) or (B, Q), default=None
+            Only the first ``valid_lens`` keys may be attended to.
+        attn_mask : tensor, default=None
+            Broadcasts to (B, Q, K); boolean, True = may attend, or floats to add to the scores, −inf = may not.
+        need_weights : bool, default=False
+            Also return the weights.
 
         Returns
         -------
-        output (B, Q, P) in the dtype of the queries, or ``Attended(output, weights)`` with weights (B, Q, K) from
-        before dropout. A query that may attend to NaN or infinity gets NaN; masked entries have no effect.
+        tensor (B, Q, P), or Attended(output, weights)
+            In the dtype of the queries; weights are (B, Q, K), from before dropout. A query that may attend to NaN or
+            infinity gets NaN; masked entries have no effect.
         """
         inputs = prepared(queries, keys, values, valid_lens, attn_mask)
         drops = self.training and self.dropout.p > 0.0

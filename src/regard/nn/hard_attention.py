@@ -25,6 +25,35 @@ class Look:
 
     With several samples, and with "marginal" (which enumerates the keys), ``output``, ``choice`` and ``log_prob`` have
     a leading axis of length S: samples, or keys.
+
+    Attributes
+    ----------
+    output : tensor (…, Q, P)
+        The value of the chosen key.
+    choice : tensor (…, Q)
+        Its index; −1 if the query may not attend to it.
+    log_prob : tensor (…, Q)
+        The logarithm of its weight, with gradients.
+    weights : tensor (…, Q, K)
+        Of all keys, with gradients.
+    entropy : tensor (…, Q)
+        Of the weights, with gradients.
+    queries : tensor (…, Q, d)
+        Detached, for the baseline.
+    estimator : str
+        "argmax" unless in training mode.
+    several : bool
+        Whether there is a leading axis.
+    baseline : module or None
+        As given to ``HardAttention``.
+    entropy_weight : float
+        As given to ``HardAttention``.
+
+    >>> from regard.nn import DotProductScore
+    >>> x = torch.ones(1, 1, 1)
+    >>> look = HardAttention(DotProductScore())(x, x, x)
+    >>> look.choice.tolist(), look.objective(look.output[..., 0]).tolist()
+    ([[0]], [[1.0]])
     """
 
     output: Tensor  # (…, Q, P)  the value of the chosen key
@@ -46,12 +75,14 @@ class Look:
 
         Parameters
         ----------
-        cost : the cost of the choices: one number per choice, the shape of ``choice``; or one for all queries of a
-            batch entry together, the same without the last axis. Its own gradients flow as usual.
+        cost : tensor
+            The cost of the choices: one number per choice, the shape of ``choice``; or one for all queries of a batch
+            entry together, the same without the last axis. Its own gradients flow as usual.
 
         Returns
         -------
-        (…, Q) or (…,): the cost's shape without the leading axis of samples or keys. Call ``backward()`` on its mean.
+        tensor (…, Q) or (…,)
+            The cost's shape without the leading axis of samples or keys. Call ``backward()`` on its mean.
         """
         cost, together = self._checked(cost)
         if self.estimator == "argmax":
@@ -117,22 +148,28 @@ class HardAttention(nn.Module):
     - "marginal": nothing is drawn; the cost of every key is computed and averaged with the weights. Exact, at K times
       the cost.
 
-    Parameters
-    ----------
-    score : as in ``AttentionPooling``.
-    estimator : one of the four.
-    temperature : above 0. Of the weights; with "gumbel" only of the softmax in the backward pass, and the weights are
-        softmax(score).
-    samples : choices drawn per query.
-    baseline : for "reinforce": None, ``MovingAverage()``, ``LearnedBaseline(query_size)`` or, with two samples or more,
-        ``LeaveOneOut()``.
-    entropy_weight : weight of the entropy bonus, which keeps the weights from collapsing onto one key too early.
-
     The training loop is the same for every estimator::
 
         look = attention(queries, keys, values, valid_lens)
         cost = loss_of_each(look.output)  # (B, Q)
         look.objective(cost).mean().backward()
+
+    Parameters
+    ----------
+    score : module or function
+        As in ``AttentionPooling``.
+    estimator : {"reinforce", "straight_through", "gumbel", "marginal"}, default="reinforce"
+        See above.
+    temperature : float, default=1.0
+        Above 0. Of the weights; with "gumbel" only of the softmax in the backward pass, and the weights are
+        softmax(score).
+    samples : int, default=1
+        Choices drawn per query.
+    baseline : module, default=None
+        For "reinforce": ``MovingAverage()``, ``LearnedBaseline(query_size)`` or, with two samples or more,
+        ``LeaveOneOut()``.
+    entropy_weight : float, default=0.0
+        Weight of the entropy bonus, which keeps the weights from collapsing onto one key too early.
 
     *Empty rows*: output 0, choice −1, gradients of zero. *Cost*: that of the score and O(Q·K) per sample.
 
@@ -180,7 +217,17 @@ class HardAttention(nn.Module):
         *,
         attn_mask: Tensor | None = None,
     ) -> Look:
-        """Choose one key per query. Parameters as in ``AttentionPooling``; minimise ``objective`` of the result."""
+        """Choose one key per query; minimise ``objective`` of the result.
+
+        Parameters
+        ----------
+        queries, keys, values, valid_lens, attn_mask : as in ``AttentionPooling``
+            There must be at least one key.
+
+        Returns
+        -------
+        Look
+        """
         inputs = prepared(queries, keys, values, valid_lens, attn_mask)
         shape = score_shape(queries, keys, values)
         if shape[-1] == 0:

@@ -61,6 +61,20 @@ def from_key_padding_mask(key_padding_mask: Tensor) -> Tensor:
     Booleans are inverted; floats, which both conventions add to the scores, are unchanged. A boolean ``attn_mask``
     of ``nn.MultiheadAttention`` is inverted too: pass ``~attn_mask``.
 
+    Parameters
+    ----------
+    key_padding_mask : tensor (B, K)
+        Booleans, True = ignore, or floats to add.
+
+    Returns
+    -------
+    tensor (B, 1, K)
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it has another shape or holds integers.
+
     >>> from_key_padding_mask(torch.tensor([[False, False, True]]))  # the third key is padding
     tensor([[[ True,  True, False]]])
     """

@@ -22,7 +22,21 @@ from regard.pooling.runner import available_threads, run_at_once, run_moments, r
 
 
 class Pooled(NamedTuple):
-    """What ``pool`` returns."""
+    """What ``pool`` returns.
+
+    Attributes
+    ----------
+    output : array (Q,) or (Q, P)
+        Σ weight · value, one row per query, in the query's dtype.
+    logsumexp : array (Q,)
+        log Σ exp(score), the attention before normalising; −inf in empty rows.
+
+    >>> from regard import pool
+    >>> from regard.scores import Gaussian
+    >>> output, logsumexp = pool([0.0], [0.0], [7.0], Gaussian())
+    >>> output.tolist(), logsumexp.tolist()
+    ([7.0], [0.0])
+    """
 
     output: Array  # (Q, …)  Σ weight · value, one row per query
     logsumexp: Array  # (Q,)  log Σ exp(score): the attention before normalising; −inf in empty rows
@@ -71,7 +85,29 @@ def attention_weights(
 ) -> Array:
     """The weights themselves, (Q, K): not negative, each row sums to 1.
 
-    weights[q, k] = softmax_k(score(query[q], key[k]) + log sample_weight[k]); parameters as in ``pool``.
+    weights[q, k] = softmax_k(score(query[q], key[k]) + log sample_weight[k])
+
+    Parameters
+    ----------
+    query : array (Q, d)
+        Real numbers; one axis means one feature.
+    key : array (K, d)
+        Real numbers, as many features as the score takes.
+    score : Score
+        A score of ``regard.scores``, such as ``Gaussian(w=1.0)``.
+    mask : array (Q, K), default=None
+        Booleans, True = may attend; or floats to add to the scores (−inf = may not).
+    sample_weight : array (K,), default=None
+        Not negative; weight k is the same as k copies, 0 as deletion.
+    exclude : tuple of arrays (Q,) and (K,), default=None
+        Integer labels of queries and keys; a pair with equal labels may not attend.
+    engine : str, default="auto"
+        "auto", or the name of an engine, which then never falls back to another.
+
+    Returns
+    -------
+    array (Q, K)
+        In the query's dtype if that is a floating one, otherwise float64.
 
     *Empty rows*: all zero. *Cost*: O(Q·K·d) time and O(Q·K) memory.
 

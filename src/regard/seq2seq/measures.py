@@ -37,6 +37,23 @@ class Quality(NamedTuple):
 def quality(said: Sequence[str], wanted: Sequence[str]) -> Quality:
     """Compare translations with one reference each, by sacrebleu (``pip install 'regard[seq2seq]'``).
 
+    Parameters
+    ----------
+    said : sequence of str
+        Translations.
+    wanted : sequence of str
+        Their references, one each.
+
+    Returns
+    -------
+    Quality
+        ``pairs``, ``exact``, ``bleu``, ``chrf`` and sacrebleu's signature of the settings.
+
+    Raises
+    ------
+    ValueError
+        If there are no translations, or not as many references.
+
     >>> quality(["the cat sat on the mat", "a dog"], ["the cat sat on the mat", "a hog"]).exact
     0.5
     """
