@@ -86,7 +86,8 @@ def _check_supported(model: Any) -> None:
             f"ONNX export supports columns of numbers only, got columns with kernels of their own: {', '.join(named)}; "
             "encode them as numbers before fit, text for example by pandas.get_dummies"
         )
-    if np.isnan(model.key_).any(axis=1).all():
+    complete = ~np.isnan(model.key_).any(axis=1)
+    if not (complete if model.sample_weight_ is None else complete & (model.sample_weight_ > 0)).any():
         raise ExportError("ONNX export needs a training row without missing entries, but every row has one")
     if hasattr(model, "neighbours_"):
         raise ExportError("ONNX export does not support bandwidth='adaptive'; fit with another, such as 'loo'")
