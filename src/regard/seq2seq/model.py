@@ -112,7 +112,20 @@ class Architecture:
             raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout!r}")
 
     def parts(self, source_size: int, target_size: int) -> tuple[Encoder, AttentionDecoder]:
-        """Encoder and decoder."""
+        """Encoder and decoder.
+
+        Parameters
+        ----------
+        source_size : int
+            Size of the source's vocabulary.
+        target_size : int
+            Size of the target's vocabulary.
+
+        Returns
+        -------
+        tuple of Encoder and AttentionDecoder
+            With random parameters.
+        """
         sizes = self.embed_size, self.hidden_size
         options: Any = {"layers": self.layers, "cell": self.cell, "dropout": self.dropout}
         encoder = Encoder(source_size, *sizes, bidirectional=self.bidirectional, **options)
@@ -207,7 +220,15 @@ class Seq2Seq(nn.Module):
         return self.decoder(tokens, encoded, own, **options)  # type: ignore[no-any-return]
 
     def align_by(self, layer: int, head: int | None) -> None:
-        """Choose the attention whose weights a transformer's translations have: a head, or the mean of a layer."""
+        """Choose the attention whose weights a transformer's translations have: a head, or the mean of a layer.
+
+        Parameters
+        ----------
+        layer : int
+            Layer of the decoder, from 0.
+        head : int or None
+            Head of its attention to the source, from 0; None is the mean of all.
+        """
         if not isinstance(self.architecture, TransformerArchitecture) or not isinstance(
             self.decoder, TransformerWriter
         ):

@@ -102,7 +102,18 @@ class Lesson:
             )
 
     def vocabularies(self, train: Pairs) -> tuple[Vocabulary, Vocabulary]:
-        """The vocabularies of both sides, learned from the training pairs."""
+        """The vocabularies of both sides, learned from the training pairs.
+
+        Parameters
+        ----------
+        train : Pairs
+            Training pairs.
+
+        Returns
+        -------
+        tuple of Vocabulary
+            That of the sources and that of the targets; one and the same if ``joint``.
+        """
         options: Any = {"min_count": self.min_count, "max_size": self.max_size, "lower": self.lower}
         if self.joint:
             both = Vocabulary.learn((*train.source, *train.target), self.unit, **options)

@@ -186,12 +186,22 @@ class Translator:
         copy_unknown: bool = False,
         batch_size: int = 64,
     ) -> list[list[Translation]]:
-        """At most ``count`` translations per text, best first, by their ``score``; an empty text has one, which is
-        empty.
+        """Several translations per text, best first by their ``score``; an empty text has one, which is empty.
 
         Parameters
         ----------
-        beam : width of the beam search, at least ``count`` and by default ``count``; the others as in ``translate``.
+        texts : sequence of str
+            A text of more than 1,000 tokens is truncated, with a warning.
+        count : int
+            At most so many translations per text.
+        beam : int, default=None
+            Width of the beam search, at least ``count``; None is ``count``.
+        normalise, copy_unknown, batch_size : as in ``translate``
+            How hypotheses are compared, and unknown tokens replaced.
+
+        Returns
+        -------
+        list of list of Translation
         """
         beam = count if beam is None else beam
         at_least_one(count=count, beam=beam, batch_size=batch_size)
@@ -252,6 +262,24 @@ class Translator:
 
         T are the tokens of the target, without the end token. Where one of these is to be the alignment, see
         ``Seq2Seq.align_by``.
+
+        Parameters
+        ----------
+        sources : sequence of str
+            Texts.
+        targets : sequence of str
+            Their translations, as many.
+        batch_size : int, default=64
+            Texts at once; it affects the speed only.
+
+        Returns
+        -------
+        list of array (layers, heads, T, S)
+
+        Raises
+        ------
+        ValueError
+            If the model is no transformer.
         """
         decoder = self.model.decoder
         if not isinstance(decoder, TransformerWriter):
@@ -276,14 +304,42 @@ class Translator:
         """Translators with the same vocabularies as one, whose probabilities are the mean of theirs.
 
         It cannot be saved.
+
+        Parameters
+        ----------
+        translators : sequence of Translator
+            Their architectures may differ.
+
+        Returns
+        -------
+        Translator
+
+        Raises
+        ------
+        ValueError
+            If there is none, or their vocabularies differ.
         """
         first = _alike(translators)
         return cls(Ensemble([one.model for one in translators]), first.source, first.target)  # type: ignore[misc]
 
     @classmethod
     def average(cls, translators: Sequence[Translator]) -> Translator:
-        """A translator whose weights are the mean of those of others of one architecture, such as several checkpoints
-        of one training."""
+        """A translator whose weights are the mean of those of others, such as several checkpoints of one training.
+
+        Parameters
+        ----------
+        translators : sequence of Translator
+            Of one architecture.
+
+        Returns
+        -------
+        Translator
+
+        Raises
+        ------
+        ValueError
+            If there is none, or their architectures or vocabularies differ.
+        """
         first = _alike(translators)
         if any(one.architecture != first.architecture for one in translators):
             raise ValueError("translators must have the same architecture to be averaged")
@@ -294,7 +350,13 @@ class Translator:
         return cls(model, first.source, first.target, {"averaged": len(translators)})
 
     def digest(self) -> str:
-        """The SHA-256 of weights and vocabularies."""
+        """The SHA-256 of weights and vocabularies.
+
+        Returns
+        -------
+        str
+            In hexadecimal digits.
+        """
         digest = hashlib.sha256(json.dumps([self.source.to_dict(), self.target.to_dict()]).encode())
         for name, part in self.model.state_dict().items():
             digest.update(name.encode())

@@ -183,8 +183,17 @@ class Vocabulary:
 
         Parameters
         ----------
-        alpha : for "bpe" the probability that a merge is left out (BPE dropout); for "sentencepiece" the exponent of
-            the segmentations' probabilities, the smaller the more uniform.
+        texts : sequence of str
+            Any texts; of a vocabulary of units "bpe" or "sentencepiece".
+        alpha : float
+            For "bpe" the probability that a merge is left out (BPE dropout); for "sentencepiece" the exponent of the
+            segmentations' probabilities, the smaller the more uniform.
+        seed : int
+            Of the random numbers.
+
+        Returns
+        -------
+        list of list of int
         """
         if self.unit not in _PIECES:
             raise ValueError(f"segmentations are sampled for units 'sentencepiece' and 'bpe', got {self.unit!r}")
