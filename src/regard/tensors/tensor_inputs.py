@@ -15,6 +15,7 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from regard.core.bounds import LARGEST, bounds_of
 from regard.core.bounds import require_finite as require_finite_array
@@ -90,9 +91,18 @@ class FlatInputs(NamedTuple):
     log_heaviest: Tensor | None  # (B, 1) log of the largest sample weight, to be added to logsumexp
 
 
-def can_branch(part: Tensor) -> bool:
-    """Whether code may branch on numbers: not while it is compiled or a graph is captured."""
-    return not (torch.compiler.is_compiling() or (part.is_cuda and torch.cuda.is_current_stream_capturing()))
+def can_branch(*parts: Tensor) -> bool:
+    """Whether code may branch on numbers.
+
+    Not while it is compiled, exported or captured as a graph, under the transforms of ``torch.func``, nor on meta
+    tensors, which have none.
+    """
+    if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    return not any(
+        part.is_meta or isinstance(part, FakeTensor) or (part.is_cuda and torch.cuda.is_current_stream_capturing())
+        for part in parts
+    )
 
 
 def checked_inputs(
@@ -272,6 +282,9 @@ def flattened(given: TensorInputs) -> FlatInputs:
 def require_finite(given: FlatInputs) -> None:
     """Raise ValueError, as for arrays, if a number in use is not finite or its differences could overflow."""
     for name, part in (("query", given.query), ("key", given.key), ("value", given.value)):
+        # NaN is the end of a range that holds one, and the ends are cheaper than a look at every row.
+        if not part.numel() or all(-LARGEST <= end <= LARGEST for end in torch.stack(part.detach().aminmax()).tolist()):
+            continue
         bad = ~(part.detach().double().abs() <= LARGEST).all(2)  # (B, rows)
         if bool(bad.any()):
             array = part[int(bad.nonzero()[0, 0])].detach().cpu().numpy()
