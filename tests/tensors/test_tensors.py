@@ -35,7 +35,7 @@ def test_gradgradcheck_where_it_is_plain_torch():
     assert torch.autograd.gradgradcheck(lambda q, k, v, w: fused_pool(q, k, v, Gaussian(w)), (*leaves, w))
 
 
-@pytest.mark.parametrize("way", ["compiled", "programs"])
+@pytest.mark.parametrize("way", ["blocks", "compiled", "programs"])
 def test_55_a_second_backward_is_an_error(way, request):
     request.getfixturevalue(way)
     query = torch.randn(1, 3, 2, requires_grad=True)
@@ -45,7 +45,7 @@ def test_55_a_second_backward_is_an_error(way, request):
         grad.sum().backward()
 
 
-@pytest.mark.parametrize("way", ["compiled", "programs"])
+@pytest.mark.parametrize("way", ["blocks", "compiled", "programs"])
 @pytest.mark.parametrize("code", [0, 9, 10] if FULL else [0])
 def test_opcheck(way, code, request):
     request.getfixturevalue(way)

@@ -14,6 +14,7 @@ from regard.nn.layer_inputs import prepared, score_shape
 from regard.nn.masks import masked_scores
 from regard.nn.precision import full_precision, widened
 from regard.nn.reinforce_baselines import LeaveOneOut
+from regard.nn.score_layers import relative_scores
 from regard.tensors.tensor_inputs import Lengths
 
 Estimator = Literal["reinforce", "straight_through", "gumbel", "marginal"]
@@ -186,7 +187,7 @@ class HardAttention(nn.Module):
         if shape[-1] == 0:
             raise ValueError(f"hard attention needs at least one key, got keys of shape {tuple(keys.shape)}")
         with full_precision(queries.device):
-            (scores,) = widened(self.score(inputs.queries, inputs.keys))
+            (scores,) = widened(relative_scores(self.score, inputs.queries, inputs.keys))
             scores = masked_scores(scores, inputs.mask).expand(shape)  # (…, Q, K)
             empty = (scores == -torch.inf).all(-1, keepdim=True)  # (…, Q, 1)
             scores = scores.masked_fill(empty, 0.0)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from regard.nn.masks import allowed, combined
-from regard.tensors.tensor_inputs import LAYER, Lengths, batch_of
+from regard.tensors.tensor_inputs import LAYER, Lengths, batch_of, can_branch
 
 
 class NonFinite(NamedTuple):
@@ -32,6 +32,17 @@ class LayerInputs(NamedTuple):
     values: Tensor
     mask: Tensor | None
     non_finite: NonFinite | None
+
+    def take(self, rows: slice) -> LayerInputs:
+        """The same for some of the queries only."""
+        mask, bad = self.mask, self.non_finite
+        return LayerInputs(
+            self.queries[..., rows, :],
+            self.keys,
+            self.values,
+            mask if mask is None or mask.ndim < 2 or mask.shape[-2] == 1 else mask[..., rows, :],
+            None if bad is None else NonFinite(*(part[..., rows, :] for part in bad)),
+        )
 
     def finish_output(self, output: Tensor) -> Tensor:
         """The output (…, Q, P) in the dtype of the queries, NaN where the inputs make it undefined."""
@@ -60,8 +71,8 @@ def prepared(
 
 def cleaned(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> LayerInputs:
     """Inputs with zeros for non-finite entries, and which queries may attend to one."""
-    # A compiled program cannot branch on the values of its tensors and always takes the general path.
-    if not torch.compiler.is_compiling() and _sum_is_finite(queries, keys, values):
+    # Code that cannot branch on numbers takes the general path.
+    if can_branch(queries, keys, values) and _sum_is_finite(queries, keys, values):
         return LayerInputs(queries, keys, values, mask, None)
     finite_queries, finite_keys, finite_values = queries.isfinite(), keys.isfinite(), values.isfinite()
     bad_query = ~finite_queries.all(-1, keepdim=True)  # (…, Q, 1)

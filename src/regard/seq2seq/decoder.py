@@ -205,8 +205,7 @@ class AttentionDecoder(nn.Module):
                 recurrence.given(embedded.transpose(0, 1).contiguous()),  # (T, B, gates)
                 state.hidden[0],
                 *memory,
-                self.score.W_q.weight,
-                self.score.w_v.weight[0],
+                *widened(self.score.W_q.weight, self.score.w_v.weight[0]),
                 recurrence.W_c,
                 W_h,
                 b_h,
@@ -234,7 +233,9 @@ class AttentionDecoder(nn.Module):
         context = state.context.unsqueeze(1).expand(-1, steps, -1)
         hidden = torch.stack(state.hidden)
         before = (hidden, torch.stack(state.cell)) if state.cell else hidden
-        tops, _ = self.recurrent(torch.cat([embedded, context], -1), before)
+        dtype = self.recurrent.weight_hh_l0.dtype
+        before = tuple(part.to(dtype) for part in before) if isinstance(before, tuple) else before.to(dtype)
+        tops, _ = self.recurrent(torch.cat([embedded, context], -1).to(dtype), before)
         weights = memory.mask.exp().unsqueeze(1).expand(-1, steps, -1)
         return self.say(self._output(tops, context, embedded)), weights
 
@@ -242,7 +243,7 @@ class AttentionDecoder(nn.Module):
         return self.dropout(self.embedding(tokens) * self.scale)  # type: ignore[no-any-return]
 
     def _output(self, top: Tensor, context: Tensor, embedded: Tensor) -> Tensor:
-        joined = torch.cat([top, context, embedded], -1)
+        joined = torch.cat([top, context, embedded], -1).to(self.join.weight.dtype)
         return self.dropout(torch.tanh(self.join(joined)))  # type: ignore[no-any-return]
 
     def _advance(

@@ -7,10 +7,12 @@ tiles are computed again in the backward pass.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import torch
 
+from regard.core.kernels import GAUSSIAN
 from regard.core.scores import Score
 from regard.engines.gpu.layout import (
     ADDITIVE,
@@ -25,7 +27,9 @@ from regard.pooling.planner import Plan
 from regard.tensors import operators, tensor_planner
 from regard.tensors.dense import dense_pool
 from regard.tensors.flash import flash_pool
+from regard.tensors.gaussian_products import gaussian_sides
 from regard.tensors.layer_autograd import layer_pool
+from regard.tensors.query_blocks import Dropout, block_pool
 from regard.tensors.tensor_inputs import (
     FlatInputs,
     TensorInputs,
@@ -111,6 +115,8 @@ def explain_tensors(query: Tensor, key: Tensor, value: Tensor, score: Score, **o
     path, members, flat = tensor_planner.choose(given, score), [], flattened(given)
     require_finite(flat)
     it = lower(*flat[:3], score, flat.visibility)
+    if path == "blocks" and it.code == GAUSSIAN and gaussian_sides(*it[1:3], it.w) is None:
+        path = tensor_planner.choose(given, score, by_products=False)
     if path == "compiled":
         members = operators.plans(it)
     elif path == "products" and it.code != DOT and not tensor_planner.products_are_accurate(it):
@@ -118,19 +124,24 @@ def explain_tensors(query: Tensor, key: Tensor, value: Tensor, score: Score, **o
     return tensor_planner.explained(given, score, path, members)
 
 
-def pool_inputs(given: TensorInputs, score: Score, *, check_numbers: bool) -> tuple[Tensor, Tensor]:
+def pool_inputs(
+    given: TensorInputs, score: Score, *, check_numbers: bool, finite: bool = False
+) -> tuple[Tensor, Tensor]:
     """output (…, Q, P) in the query's dtype and logsumexp (…, Q) of validated inputs, by the path the planner chooses.
 
-    ``check_numbers``: numbers are checked first, if code may branch on them, and must be finite then.
+    ``check_numbers``: numbers are checked first, if code may branch on them, and must be finite then. ``finite``: it is
+    known that they are.
     """
     path, flat, it = tensor_planner.choose(given, score), None, None
-    if check_numbers and can_branch(given.query):
+    check_numbers = check_numbers and can_branch(*given[:3])
+    if check_numbers or not tensor_planner.on_programs(given.query):
         flat = flattened(given)
-        require_finite(flat)
-        if tensor_planner.on_programs(given.query):
-            it = lower(*flat[:3], score, flat.visibility)
-            far = tensor_planner.far_queries(it) if tensor_planner.may_be_far(it.code, path) else None
-            if far is not None and bool(far.any()):
+        if check_numbers and not finite:
+            require_finite(flat)
+        it = lower(*flat[:3], score, flat.visibility._replace(finite=finite or check_numbers))
+        if tensor_planner.on_programs(given.query) and tensor_planner.may_be_far(it.code, path):
+            far = tensor_planner.far_queries(it)
+            if bool(far.any()):
                 return _reshaped(*_pool_with_far(it, far, given), flat, given)
     if path in ("flash", "cudnn"):
         return flash_pool(*given[:3], float(score.w), path)  # type: ignore[attr-defined]
@@ -140,8 +151,27 @@ def pool_inputs(given: TensorInputs, score: Score, *, check_numbers: bool) -> tu
     return _reshaped(*_pool_flat(path, it or lower(*flat[:3], score, flat.visibility), given), flat, given)
 
 
+def pool_with_dropout(given: TensorInputs, score: Score, probability: float) -> Tensor | None:
+    """output (…, Q, P) of validated, finite inputs, or None unless products of matrices compute the score accurately.
+
+    Each weight is set to zero with this probability, and the others are scaled up to compensate.
+
+    *Cost*: O(Q·K·(d + P)) time; memory O((Q + K)·(d + P)) and that of a block.
+    """
+    flat = flattened(given)
+    found = block_pool(lower(*flat[:3], score, flat.visibility._replace(finite=True)), Dropout.drawn(probability))
+    return None if found is None else _reshaped(*found, flat, given)[0]
+
+
 def _pool_flat(path: str, it: LoweredBatch, given: TensorInputs) -> tuple[Tensor, Tensor]:
     """output (B, Q, P) and logsumexp (B, Q) of a lowered batch."""
+    if path == "blocks":
+        found = block_pool(it)
+        if found is not None:
+            return found
+        path = tensor_planner.path_of_rows(
+            given, it.code, it.query.shape[2], given.query.shape[-2] * prod(given.batch), by_products=False
+        )
     if path == "dense":
         return dense_pool(it)
     if path == "products" and it.code == DOT:
@@ -160,7 +190,7 @@ def _pool_flat(path: str, it: LoweredBatch, given: TensorInputs) -> tuple[Tensor
 
 def _pool_with_far(it: LoweredBatch, far: Tensor, given: TensorInputs) -> tuple[Tensor, Tensor]:
     """The same if some queries (Q,) are so far from the keys that plain torch computes them, block by block."""
-    near, away, members = (~far).nonzero()[:, 0], far.nonzero()[:, 0], given.batch.numel()
+    near, away, members = (~far).nonzero()[:, 0], far.nonzero()[:, 0], prod(given.batch)
     found = []
     if len(near):
         path = tensor_planner.path_of_rows(given, it.code, it.query.shape[2], members * len(near))

@@ -1,7 +1,7 @@
 """Two torch operators, ``regard::pool`` and ``regard::pool_backward``: opaque to autograd and to torch.compile.
 
 On CUDA they launch the Triton programs, on a CPU the compiled programs of the tiled and pruned engines. Saved for the
-backward pass: inputs, output, and peak and mass of every query. A backward of the backward is an error.
+backward pass: inputs, output, and peak and mass of every query. Second derivatives are computed in plain torch.
 """
 
 from __future__ import annotations
@@ -13,19 +13,34 @@ from typing import Any
 import numpy as np
 import torch
 
+from regard.core.kernels import GAUSSIAN
 from regard.core.problem import Problem, build, mean_adjoint
 from regard.core.scores import RADIAL, Additive, DotProduct, Nearest, Score
 from regard.core.state import Partial, finish
 from regard.engines.gpu.batch_passes import backward_batch, forward_batch
 from regard.engines.gpu.launch import ForwardResult
-from regard.engines.gpu.layout import ADDITIVE, DOT, LoweredBatch, Tensor, Visibility, largest_batch
+from regard.engines.gpu.layout import (
+    ADDITIVE,
+    ADDITIVE_FORWARD_ONLY,
+    DOT,
+    DOT_PRODUCTS,
+    GAUSSIAN_PRODUCTS,
+    LoweredBatch,
+    Tensor,
+    Visibility,
+    largest_batch,
+)
 from regard.pooling.planner import Plan, plan
 from regard.pooling.runner import available_threads, run_moments, run_pullback
 from regard.tensors import tensor_planner
+from regard.tensors.dense import dense_again
+from regard.tensors.second_derivatives import differentiable_again
 
 _SIDES = "Tensor query, Tensor key, Tensor value, Tensor w, int code, "
 _VISIBILITY = "Tensor? mask, Tensor? bias, Tensor? lens, Tensor? query_labels, Tensor? key_labels, Tensor? log_weight"
 _NAMES = ("query", "key", "value", "w")
+# Codes that say how a score is computed, and those of the same scores in plain torch.
+UNLOWERED = {DOT_PRODUCTS: DOT, GAUSSIAN_PRODUCTS: GAUSSIAN, ADDITIVE_FORWARD_ONLY: ADDITIVE}
 _KERNELS = {score.kernel.code: score for score in RADIAL.values()}
 
 
@@ -99,31 +114,19 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> Non
 def _backward(ctx: Any, grad_output: Tensor, grad_logsumexp: Tensor, _: Tensor) -> tuple[Any, ...]:
     query, key, value, w, *visibility, output, state = ctx.saved_tensors
     want = list(ctx.needs_input_grad[:4])
-    grads = pool_backward_op(
-        query,
-        key,
-        value,
-        w,
-        ctx.code,
-        *visibility,
-        output,
-        state,
-        grad_output.contiguous(),
-        grad_logsumexp.contiguous(),
-        want,
-    )
-    return (*(grad if wanted else None for grad, wanted in zip(grads, want, strict=True)), *[None] * 7)
+    sides, cotangents = (query, key, value, w), (grad_output.contiguous(), grad_logsumexp.contiguous())
+    with torch.no_grad():
+        grads = pool_backward_op(*sides, ctx.code, *visibility, output, state, *cotangents, want)
+    found = [grad if wanted else None for grad, wanted in zip(grads, want, strict=True)]
+    code = UNLOWERED.get(ctx.code, ctx.code)
 
+    def plain(*given: Tensor) -> tuple[Tensor, Tensor]:
+        return dense_again(LoweredBatch(code, *given, Visibility(*visibility)))
 
-def _no_second_derivative(ctx: Any, *grads: Tensor) -> Any:
-    raise NotImplementedError(
-        "fused pooling has no second derivatives: differentiate twice through plain torch, such as regard.nn's "
-        "modules with need_weights=True"
-    )
+    return (*differentiable_again(found, plain, sides, cotangents), *[None] * 7)
 
 
 pool_op.register_autograd(_backward, setup_context=_setup)
-pool_backward_op.register_autograd(_no_second_derivative)
 
 
 # ---- on a CPU, one member of the batch after another

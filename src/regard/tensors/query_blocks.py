@@ -2,9 +2,9 @@
 
     score[q, k] = query[q]·key[k] + column[k]
 
-Dot products have this form, and so has a Gaussian: −½‖w∘(q − k)‖² = (w∘q)·(w∘k) − ½‖w∘k‖² less ½‖w∘q‖², which all keys
-of a query share. A block of queries takes a few matrix products and one softmax, small enough for the cache. Weights are
-kept for the backward pass if they are few, and otherwise computed again; so is what dropout drew, from its seed.
+Dot products have this form, and so has a Gaussian score (``gaussian_products``). A block of queries takes a few matrix
+products and one softmax, small enough for the cache. Weights are kept for the backward pass if they are few, and
+otherwise computed again; so is what dropout drew, from its seed.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import torch
 
 from regard.core.kernels import GAUSSIAN
-from regard.engines.gpu.layout import DOT, LoweredBatch, Visibility
-from regard.engines.gpu.lowering import centre_of
+from regard.engines.gpu.layout import DOT, LoweredBatch, Visibility, largest_batch
+from regard.tensors.gaussian_products import gaussian_sides
 from regard.tensors.second_derivatives import differentiable_again, require_plain_fits
 
 Tensor = torch.Tensor
@@ -31,44 +31,35 @@ MIN_BLOCK_QUERIES = 16
 DROPOUT_STEPS = 1 << 16
 
 
-class ProductScores(NamedTuple):
-    """Both sides of scores query·key + column, and what they lack of the true ones."""
-
-    query: Tensor  # (B, Q, d)
-    key: Tensor  # (B, K, d)
-    column: Tensor | None  # (B, 1, K)
-    level: Tensor | None  # (B, Q)
-
-
 class Dropout(NamedTuple):
     """Which weights are dropped: each with this probability, drawn from a generator with this seed."""
 
     probability: float
     seed: int
 
-
-def product_scores(it: LoweredBatch) -> ProductScores:
-    """A batch with dot-product or Gaussian scores in this form. *Cost*: O((Q + K)·d)."""
-    if it.code == DOT:
-        return ProductScores(it.query * it.w, it.key, None, None)
-    centre = centre_of(it.key)
-    query, key = (it.query - centre) * it.w, (it.key - centre) * it.w
-    return ProductScores(query, key, -0.5 * key.square().sum(2)[:, None], -0.5 * query.square().sum(2))
+    @classmethod
+    def drawn(cls, probability: float) -> Dropout:
+        """With a seed from torch's own generator, which ``torch.manual_seed`` controls."""
+        return cls(probability, int(torch.randint(1 << 62, ())))
 
 
-def block_pool(it: LoweredBatch, dropout: Dropout | None = None) -> tuple[Tensor, Tensor]:
-    """output (B, Q, P) and logsumexp (B, Q) of finite inputs, by products; ``it.code`` is DOT or GAUSSIAN.
+def block_pool(it: LoweredBatch, dropout: Dropout | None = None) -> tuple[Tensor, Tensor] | None:
+    """output (B, Q, P) and logsumexp (B, Q) of finite inputs, or None if products do not compute the score accurately.
 
     *Cost*: O(Q·K·(d + P)) time; memory of a block and O((Q + K)·(d + P)).
     """
-    assert it.code in (DOT, GAUSSIAN)
-    scores = product_scores(it)
-    parts = (scores.query, scores.key, it.value)
-    batch = max(len(part) for part in (*parts, *it.visibility[:6]) if part is not None)
+    sides = None
+    if it.code == DOT:
+        parts = it.query * it.w, it.key, it.value
+    elif it.code == GAUSSIAN and (sides := gaussian_sides(*it[1:3], it.w)) is not None:
+        parts = sides.query, sides.key, it.value
+    else:
+        return None
+    batch = largest_batch(*parts, *it.visibility[:6])
     query, key, value = (part.expand(batch, -1, -1) for part in parts)
-    column = None if scores.column is None else scores.column.expand(batch, -1, -1)
+    column = None if sides is None else sides.column.unsqueeze(1).expand(batch, -1, -1)
     output, logsumexp = _BlockFunction.apply(query, key, value, column, dropout, it.visibility)  # type: ignore[no-untyped-call]
-    return output, logsumexp if scores.level is None else logsumexp + scores.level
+    return output, logsumexp if sides is None else logsumexp + sides.level
 
 
 class Block(NamedTuple):
@@ -106,8 +97,8 @@ class _BlockFunction(torch.autograd.Function):
             scores = _scores(query, key, column, visibility, block)
             weights = _softmax(scores, visibility)
             peak, top = (part.amax(2) if K else part.sum(2) for part in (scores, weights))
-            # The largest weight is 1/mass relative to the peak; a row without weights is empty.
-            logsumexp[members, rows] = torch.where(top > 0.0, peak - torch.log(top), torch.where(top == 0.0, -torch.inf, torch.nan))  # fmt: skip
+            # The largest weight is exp(peak − logsumexp); it is 0 in empty rows and NaN where scores overflowed.
+            logsumexp[members, rows] = torch.where(top == 0.0, -torch.inf, peak - torch.log(top))
             drawn = _drawn(weights, dropout, block)
             average = torch.bmm(_dropped(weights, drawn), value[members])
             output[members, rows] = average if drawn is None else average / drawn.probability

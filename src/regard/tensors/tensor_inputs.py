@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -97,12 +98,17 @@ def can_branch(*parts: Tensor) -> bool:
     Not while it is compiled, exported or captured as a graph, under the transforms of ``torch.func``, nor on meta
     tensors, which have none.
     """
-    if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
+    if torch.compiler.is_compiling() or must_be_plain():
         return False
     return not any(
         part.is_meta or isinstance(part, FakeTensor) or (part.is_cuda and torch.cuda.is_current_stream_capturing())
         for part in parts
     )
+
+
+def must_be_plain() -> bool:
+    """Whether only plain torch will do: in programs to export, which then need no ``regard``, and under torch.func."""
+    return torch.compiler.is_exporting() or torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def checked_inputs(
@@ -267,7 +273,7 @@ def flattened(given: TensorInputs) -> FlatInputs:
     if given.labels is not None:
         query_labels, key_labels = (_flat(part, batch, 1).to(torch.int64) for part in given.labels)
     if given.lens is not None:
-        lens = given.lens.expand(*batch, Q).reshape(batch.numel(), Q)
+        lens = given.lens.expand(*batch, Q).reshape(prod(batch), Q)
     query, key, value = (_flat(part, batch, 2).to(real) for part in given[:3])
     attending, attended = _in_use(allowed, added, lens, log_weight, K)
     if attending is not None:
@@ -296,7 +302,7 @@ def _flat(part: Tensor, batch: torch.Size, tail: int) -> Tensor:
     inner = part.shape[part.ndim - tail :]
     if all(size == 1 for size in part.shape[: part.ndim - tail]):
         return part.reshape(1, *inner)
-    return part.expand(*batch, *inner).reshape(batch.numel(), *inner)
+    return part.expand(*batch, *inner).reshape(prod(batch), *inner)
 
 
 def _in_use(

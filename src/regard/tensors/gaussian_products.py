@@ -1,0 +1,76 @@
+"""Gaussian scores by a product of matrices, where its rounding is no worse than that of differences.
+
+    −½‖w∘(q − k)‖² = (w∘q)·(w∘k) − ½‖w∘k‖² − ½‖w∘q‖²
+
+The last term is the same for all keys of a query: it is left out, which changes no weight. What remains is at most
+M = ‖w∘q‖·‖w∘k‖ + ½‖w∘k‖² and is rounded by about M·ε; differences round a score s by |s|·ε. Both sides are moved by one
+vector, the mean of the keys, if M is too large without.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from regard.engines.gpu.lowering import centre_of
+from regard.tensors.decaying_scores import decaying_scores
+from regard.tensors.tensor_inputs import can_branch
+
+Tensor = torch.Tensor
+
+# M up to which products are used: features of unit variance and w = 1 reach it with about 80 features. In float64 the
+# error is below 1e-12 then.
+MAX_PRODUCT = {torch.float32: 256.0, torch.float64: 2048.0}
+
+
+class GaussianSides(NamedTuple):
+    """Both sides such that query·key + column is the score, less what all keys of a query share."""
+
+    query: Tensor  # (…, Q, d)
+    key: Tensor  # (…, K, d)
+    column: Tensor  # (…, K)  −½‖key‖²
+
+    @property
+    def level(self) -> Tensor:
+        """What the scores lack, −½‖query‖² (…, Q)."""
+        return -0.5 * self.query.square().sum(-1)
+
+
+def gaussian_scores(query: Tensor, key: Tensor, w: Tensor, allowed: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Scores (…, Q, K) less a level of each query, and that level (…, Q, 1); arguments as of ``decaying_scores``.
+
+    *Cost*: O(Q·K·d) time; O(Q·K) memory by products, O(Q·K·d) by differences.
+    """
+    sides = gaussian_sides(query, key, w)
+    if sides is None:
+        return decaying_scores(query, key, w, allowed=allowed)
+    return sides.query @ sides.key.mT + sides.column.unsqueeze(-2), sides.level.unsqueeze(-1)
+
+
+def gaussian_sides(query: Tensor, key: Tensor, w: Tensor) -> GaussianSides | None:
+    """The sides of a product, or None if it could round more than differences, or code may not branch on numbers.
+
+    query (…, Q, d), key (…, K, d) and w (), (d,) or (d, r) in one dtype, float32 or float64. *Cost*: O((Q + K)·d).
+    """
+    if query.dtype not in MAX_PRODUCT or not key.numel() or not query.numel() or not can_branch(query, key, w):
+        return None
+    found = _sides(query, key, w)
+    if largest_product(found) <= MAX_PRODUCT[query.dtype]:
+        return found
+    centre = centre_of(key)
+    found = _sides(query - centre, key - centre, w)
+    return found if largest_product(found) <= MAX_PRODUCT[query.dtype] else None
+
+
+def largest_product(sides: GaussianSides) -> float:
+    """A bound M on the absolute values of query·key and column; NaN if a number is not finite."""
+    with torch.no_grad():
+        ends = torch.stack([sides.query.square().sum(-1).amax(), -2.0 * sides.column.amin()]).double()
+    largest_query, largest_key = ends.tolist()
+    return float((largest_query * largest_key) ** 0.5 + 0.5 * largest_key)
+
+
+def _sides(query: Tensor, key: Tensor, w: Tensor) -> GaussianSides:
+    query, key = (query @ w, key @ w) if w.ndim == 2 else (query * w, key * w)
+    return GaussianSides(query, key, -0.5 * key.square().sum(-1))
