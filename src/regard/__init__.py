@@ -18,7 +18,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "Batch": "regard.pooling.streaming",
     "Pooled": "regard.pooling.functions",
-    "attention_weights": "regard.pooling.functions",
+    "attention_weights": "regard.public",
     "batches_of": "regard.pooling.streaming",
     "explain_plan": "regard.public",
     "pool": "regard.public",

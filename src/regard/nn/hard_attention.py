@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -18,6 +19,8 @@ from regard.nn.score_layers import relative_scores
 from regard.tensors.tensor_inputs import Lengths
 
 Estimator = Literal["reinforce", "straight_through", "gumbel", "marginal"]
+# Estimators that differentiate the cost by the output.
+THROUGH_THE_COST = ("straight_through", "gumbel")
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,13 @@ class Look:
         (…, Q) or (…,): the cost's shape without the leading axis of samples or keys. Call ``backward()`` on its mean.
         """
         cost, together = self._checked(cost)
+        if self.estimator in THROUGH_THE_COST and self.output.requires_grad and not cost.requires_grad:
+            warnings.warn(
+                f"estimator={self.estimator!r} differentiates the cost by the output, but this cost has no gradient "
+                "(one of zeros and ones has none), so the score learns nothing from it: use estimator='reinforce' or "
+                "'marginal', or a cost that is differentiable in look.output",
+                stacklevel=2,
+            )
         if self.estimator == "argmax":
             return cost.squeeze(0).squeeze(-1) if together else cost.squeeze(0)
         entropy, log_prob, queries = self.entropy, self._samples_first(self.log_prob), self.queries
@@ -114,7 +124,8 @@ class HardAttention(nn.Module):
     - "reinforce": (cost − baseline)·∇log p(choice). Unbiased, with high variance; the cost need not be differentiable.
     - "straight_through": drawn forward, backward as if the output were the soft average. Biased, with low variance.
     - "gumbel": drawn as the largest of score + Gumbel noise, backward as if the largest were a softmax at
-      ``temperature``. A lower temperature lowers the bias and raises the variance.
+      ``temperature``. A lower temperature lowers the bias and raises the variance. This one and "straight_through" need
+      a cost that is differentiable in the output; for one of zeros and ones the gradient is zero, with a warning.
     - "marginal": nothing is drawn; the cost of every key is computed and averaged with the weights. Exact, at K times
       the cost.
 

@@ -14,6 +14,7 @@ from matplotlib.container import BarContainer
 from matplotlib.image import AxesImage
 from numpy.typing import ArrayLike
 
+from regard.core.arrays import as_numpy
 from regard.plot import style
 from regard.plot.display import Display, Labels, named, plain
 
@@ -72,7 +73,7 @@ class AlignmentDisplay(Display):
         labels: Labels | None = None,
     ) -> None:
         super().__init__(labels)
-        self.weights = np.asarray(weights, np.float64)
+        self.weights = as_numpy(weights).astype(np.float64)
         if self.weights.ndim != 2 or not self.weights.size:
             raise ValueError(
                 "weights must have two axes (target tokens, source tokens) and not be empty, got shape "

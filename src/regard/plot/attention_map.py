@@ -16,6 +16,7 @@ from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
+from regard.core.arrays import as_numpy
 from regard.plot import style
 from regard.plot.display import Array, Display, Labels, attention_of, column, plain, rows_to_draw, short
 
@@ -79,7 +80,7 @@ class AttentionMapDisplay(Display):
         aggregate: str = "max",
         labels: Labels | None = None,
     ) -> None:
-        table = np.asarray(weights, np.float64)
+        table = as_numpy(weights).astype(np.float64)
         if table.ndim != 2 or not table.size:
             raise ValueError(f"weights must have two axes (queries, keys) and not be empty, got shape {table.shape}")
         self._lay_out(table.shape, query, key, sort, aggregate, labels)

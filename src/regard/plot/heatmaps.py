@@ -10,6 +10,7 @@ from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
+from regard.core.arrays import as_numpy
 from regard.plot import style
 from regard.plot.display import named, plain
 
@@ -35,7 +36,7 @@ def show_heatmaps(
 
     Parameters
     ----------
-    matrices : (rows, cols, queries, keys), such as ``attention_weights(…)[None, None]``
+    matrices : (rows, cols, queries, keys), such as ``attention_weights(…)[None, None]``, arrays or torch tensors
     xlabel, ylabel : labels of the key axis and the query axis
     titles : one per column (repeated on every row) or one per panel, row by row
     figsize : width and height in inches; by default it follows rows and cols
@@ -93,7 +94,7 @@ def show_heatmaps(
 
 
 def _grid(matrices: ArrayLike) -> NDArray[np.float64]:
-    grid = np.asarray(matrices, dtype=np.float64)
+    grid = as_numpy(matrices).astype(np.float64)
     if grid.ndim != 4:
         raise ValueError(
             f"matrices must have 4 axes (rows, cols, queries, keys), got shape {grid.shape}"

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from regard.core.kernels import GAUSSIAN
+from regard.core.problem import checked_tol
 from regard.core.scores import Score
 from regard.engines.gpu.layout import (
     ADDITIVE,
@@ -25,7 +26,7 @@ from regard.engines.gpu.layout import (
 from regard.engines.gpu.lowering import lower
 from regard.pooling.planner import Plan
 from regard.tensors import operators, tensor_planner
-from regard.tensors.dense import dense_pool
+from regard.tensors.dense import dense_pool, dense_weights
 from regard.tensors.flash import flash_pool
 from regard.tensors.gaussian_products import gaussian_sides
 from regard.tensors.layer_autograd import layer_pool
@@ -41,7 +42,7 @@ from regard.tensors.tensor_inputs import (
 
 Tensor = torch.Tensor
 
-__all__ = ["explain_tensors", "fused_pool", "pool_tensors"]
+__all__ = ["explain_tensors", "fused_pool", "pool_tensors", "weights_of_tensors"]
 
 
 def fused_pool(
@@ -99,26 +100,58 @@ def pool_tensors(
     mask: Tensor | None = None,
     sample_weight: Tensor | None = None,
     exclude: tuple[Tensor, Tensor] | None = None,
+    tol: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """As ``fused_pool``, for any finite numbers: it waits for the device to check them, unless a graph is captured.
 
     Numbers that are not finite are an error, as for arrays. Queries so far from the keys, or with so large a w, that
     the programs' scores would round to each other or overflow are computed in plain torch, block by block.
+
+    ``tol`` is the share of its attention mass that a query may lose, by default 0. The engines of a CPU use it to skip
+    pairs; everything else is exact to rounding at any ``tol``.
     """
     given = checked_inputs(query, key, value, score, mask, None, None, exclude, sample_weight, check_numbers=True)
+    given = given._replace(tol=checked_tol(tol, default=0.0))
     return _shaped(*pool_inputs(given, score, check_numbers=True), value)
 
 
-def explain_tensors(query: Tensor, key: Tensor, value: Tensor, score: Score, **options: Any) -> Plan:
+def weights_of_tensors(
+    query: Tensor,
+    key: Tensor,
+    score: Score,
+    *,
+    mask: Tensor | None = None,
+    sample_weight: Tensor | None = None,
+    exclude: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """The weights (…, Q, K) in the query's dtype, with gradients; arguments as in ``pool_tensors``.
+
+    *Empty rows*: zeros. *Cost*: O(Q·K·d) time; O(Q·K) memory, O(Q·K·d) where scores are taken by differences.
+    """
+    no_values = torch.as_tensor(key).new_empty(*key.shape[: max(1, key.ndim - 1)], 0)
+    given = checked_inputs(query, key, no_values, score, mask, None, None, exclude, sample_weight, check_numbers=True)
+    flat, checked = flattened(given), can_branch(query, key)
+    if checked:
+        require_finite(flat)
+    it = lower(*flat[:3], score, flat.visibility._replace(finite=checked))
+    weights, _ = dense_weights(it)
+    weights = weights.expand(prod(given.batch), -1, -1)
+    return weights.reshape(*given.batch, *weights.shape[1:]).to(query.dtype)
+
+
+def explain_tensors(
+    query: Tensor, key: Tensor, value: Tensor, score: Score, *, tol: float | None = None, **options: Any
+) -> Plan:
     """How ``pool_tensors`` of the same arguments computes this, and why. *Cost*: that of checking the numbers."""
     given = checked_inputs(query, key, value, score, **options, check_numbers=True)
+    given = given._replace(tol=checked_tol(tol, default=0.0))
     path, members, flat = tensor_planner.choose(given, score), [], flattened(given)
     require_finite(flat)
     it = lower(*flat[:3], score, flat.visibility)
     if path == "blocks" and it.code == GAUSSIAN and gaussian_sides(*it[1:3], it.w) is None:
         path = tensor_planner.choose(given, score, by_products=False)
     if path == "compiled":
-        members = operators.plans(it)
+        members = operators.plans(it, given.tol)
     elif path == "products" and it.code != DOT and not tensor_planner.products_are_accurate(it):
         path = "fused"
     return tensor_planner.explained(given, score, path, members)
@@ -184,7 +217,7 @@ def _pool_flat(path: str, it: LoweredBatch, given: TensorInputs) -> tuple[Tensor
     elif path == "fused" and it.code == ADDITIVE:
         differentiated = torch.is_grad_enabled() and any(part.requires_grad for part in it[1:5])
         it = it if differentiated else it._replace(code=ADDITIVE_FORWARD_ONLY)
-    output, logsumexp, _ = operators.pool_op(*it[1:5], it.code, *it.visibility[:6])
+    output, logsumexp, _ = operators.pool_op(*it[1:5], it.code, *it.visibility[:6], given.tol)
     return output, logsumexp
 
 

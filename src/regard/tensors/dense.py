@@ -24,11 +24,20 @@ def dense_pool(it: LoweredBatch) -> tuple[Tensor, Tensor]:
 
     A query that may attend to NaN or infinity gets NaN, and no other query is affected.
     """
+    weights, logsumexp = dense_weights(it)
+    value = it.value
+    if not it.visibility.finite:
+        value = value.masked_fill(~value.isfinite().all(2)[:, :, None], 0.0)
+    return weights @ value, logsumexp
+
+
+def dense_weights(it: LoweredBatch) -> tuple[Tensor, Tensor]:
+    """Weights (B, Q, K) and logsumexp (B, Q)."""
     code, query, key, value, w, (mask, bias, lens, query_labels, key_labels, log_weight, finite) = it
     if finite and key.shape[1] and code in NEVER_EMPTY and all(part is None for part in it.visibility[:6]):
         scores, offset = dense_scores(query, key, w, code, None)
         logsumexp = torch.logsumexp(scores, 2, keepdim=True) + offset
-        return torch.softmax(scores, 2) @ value, logsumexp.clamp(min=torch.finfo(scores.dtype).min)[:, :, 0]
+        return torch.softmax(scores, 2), logsumexp.clamp(min=torch.finfo(scores.dtype).min)[:, :, 0]
     allowed = torch.ones((1, query.shape[1], key.shape[1]), dtype=torch.bool, device=query.device)
     if mask is not None:
         allowed = allowed & mask
@@ -44,7 +53,7 @@ def dense_pool(it: LoweredBatch) -> tuple[Tensor, Tensor]:
     bad_query = ~query.isfinite().all(2)
     bad_key = ~(key.isfinite().all(2) & value.isfinite().all(2))
     query = query.masked_fill((bad_query | ~allowed.any(2))[:, :, None], 0.0)
-    key, value = (part.masked_fill((bad_key | ~allowed.any(1))[:, :, None], 0.0) for part in (key, value))
+    key = key.masked_fill((bad_key | ~allowed.any(1))[:, :, None], 0.0)
     scores, offset = dense_scores(query, key, w, code, allowed)
     if bias is not None:
         scores = scores + torch.where(bias > -torch.inf, bias, 0.0)
@@ -61,7 +70,7 @@ def dense_pool(it: LoweredBatch) -> tuple[Tensor, Tensor]:
     attended = mass != 0.0
     safe = torch.where(attended, mass, 1.0)
     logsumexp = (offset + (level + torch.log(safe))).clamp(min=torch.finfo(scores.dtype).min)
-    return (e / safe) @ value, torch.where(attended, logsumexp, -torch.inf)[:, :, 0]
+    return e / safe, torch.where(attended, logsumexp, -torch.inf)[:, :, 0]
 
 
 def dense_again(it: LoweredBatch) -> tuple[Tensor, Tensor]:

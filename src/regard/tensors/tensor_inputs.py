@@ -80,6 +80,7 @@ class TensorInputs(NamedTuple):
     lens: Tensor | None = None  # broadcasts to (…, Q)
     labels: tuple[Tensor, Tensor] | None = None  # (…, Q), (…, K)
     weight: Tensor | None = None  # (…, K)
+    tol: float = 0.0  # share of its attention mass that a query may lose
 
 
 class FlatInputs(NamedTuple):
