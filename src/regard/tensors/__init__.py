@@ -172,7 +172,12 @@ def pool_inputs(
         if check_numbers and not finite:
             require_finite(flat)
         it = lower(*flat[:3], score, flat.visibility._replace(finite=finite or check_numbers))
-        if tensor_planner.on_programs(given.query) and tensor_planner.may_be_far(it.code, path):
+        if path == "blocks":
+            found = block_pool(it)
+            if found is not None:
+                return _reshaped(*found, flat, given)
+            path = tensor_planner.choose(given, score, by_products=False)
+        if check_numbers and tensor_planner.may_be_far(it.code, path):
             far = tensor_planner.far_queries(it)
             if bool(far.any()):
                 return _reshaped(*_pool_with_far(it, far, given), flat, given)
@@ -198,13 +203,6 @@ def pool_with_dropout(given: TensorInputs, score: Score, probability: float) -> 
 
 def _pool_flat(path: str, it: LoweredBatch, given: TensorInputs) -> tuple[Tensor, Tensor]:
     """output (B, Q, P) and logsumexp (B, Q) of a lowered batch."""
-    if path == "blocks":
-        found = block_pool(it)
-        if found is not None:
-            return found
-        path = tensor_planner.path_of_rows(
-            given, it.code, it.query.shape[2], given.query.shape[-2] * prod(given.batch), by_products=False
-        )
     if path == "dense":
         return dense_pool(it)
     if path == "products" and it.code == DOT:
@@ -226,7 +224,8 @@ def _pool_with_far(it: LoweredBatch, far: Tensor, given: TensorInputs) -> tuple[
     near, away, members = (~far).nonzero()[:, 0], far.nonzero()[:, 0], prod(given.batch)
     found = []
     if len(near):
-        path = tensor_planner.path_of_rows(given, it.code, it.query.shape[2], members * len(near))
+        queries = members * len(near)
+        path = tensor_planner.path_of_rows(given, it.code, it.query.shape[2], queries, by_products=False)
         found.append(_pool_flat(path, it.take(near), given))
     each = members * it.key.shape[1] * max(it.key.shape[2], it.value.shape[2])  # numbers that a query takes
     size = max(1, tensor_planner.MAX_DENSE["cuda"] // max(1, each))

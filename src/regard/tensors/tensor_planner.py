@@ -23,8 +23,8 @@ a layer of ``regard.nn``
                                                  → dense     the layer's own scores, in plain torch
   otherwise                                      → as ``regard.pool``
 
-Then, on a GPU, for a Gaussian or Laplace score a second step: queries so far from the keys that scores would round to
-each other are computed by dense.
+Then, for a Gaussian or Laplace score, a second step: queries so far from the keys that scores of programs or engines
+would round to each other are computed by dense.
 """
 
 from __future__ import annotations
@@ -61,6 +61,8 @@ MAX_PAIRS_WITHOUT_BLOCKS = 1 << 14
 # and columns together are at most so many.
 MIN_PAIRS_FOR_ENGINES = 1 << 20
 MAX_WIDTH_FOR_ENGINES = 64
+# Rounding of a squared distance by the engines of a CPU, which sum in pairs of float64 where that matters.
+ENGINE_ROUNDING = 1e-28
 # Numbers that a layer of regard.nn would hold for the scores of all pairs from which on programs are faster: 64 MB.
 MIN_LARGE_LAYER = 1 << 24
 # Work, in features of pairs, up to which one launch on tensors as they are is faster than laying out rows.
@@ -173,8 +175,13 @@ def products_are_accurate(it: LoweredBatch) -> bool:
 
 
 def far_queries(it: LoweredBatch) -> Tensor:
-    """Queries (Q,) for which the programs' squares of distances, or of w, may round to each other or overflow."""
+    """Queries (Q,) for which squares of distances, or of w, may round to each other or overflow.
+
+    On a GPU in the programs' own precision; the engines of a CPU round squares to ``ENGINE_ROUNDING`` and take any w.
+    """
     query, key, w = it.query.detach(), it.key.detach(), it.w.detach()
+    if not on_programs(query):
+        query, key, w = query.double(), key.double(), w.double()
     limits = torch.finfo(query.dtype)
     low, high = key.amin(1, keepdim=True), key.amax(1, keepdim=True)
     nearest, farthest = (
@@ -183,6 +190,8 @@ def far_queries(it: LoweredBatch) -> Tensor:
     )
     near, far = (((part * w) ** 2).sum(2) for part in (nearest, farthest))  # (B, Q)
     size = w.abs()
+    if not on_programs(it.query):
+        return torch.any(~(near <= 1.0 / ENGINE_ROUNDING) & (far > 0.0), 0)
     extreme = ((size > 0.0) & ~((size > limits.tiny**0.48) & (size < limits.max**0.48))).any()
     ordinary: Tensor = (near <= 1.0 / limits.eps) & (far <= limits.max**0.96)
     return torch.any(~ordinary | extreme, 0)
@@ -190,7 +199,7 @@ def far_queries(it: LoweredBatch) -> Tensor:
 
 def may_be_far(code: int, path: str) -> bool:
     """Whether some queries may be too far from the keys for this path."""
-    return code in (GAUSSIAN, LAPLACE) and path not in ("dense", "blocks", "compiled")
+    return code in (GAUSSIAN, LAPLACE) and path not in ("dense", "blocks")
 
 
 def layer_is_dense(
@@ -214,7 +223,7 @@ def layer_is_dense(
 def _torch_attention(given: TensorInputs, score: Score) -> str | None:
     """The path of plain dot products in half precision, of one width and batch, if torch's own attention takes them."""
     query, key, value = given[:3]
-    if not isinstance(score, DotProduct) or isinstance(score.w, Tensor) or any(x is not None for x in given[4:]):
+    if not isinstance(score, DotProduct) or isinstance(score.w, Tensor) or any(x is not None for x in given[4:9]):
         return None
     if query.dtype not in HALF or not query.is_cuda or query.ndim not in (2, 3):
         return None
