@@ -20,6 +20,7 @@ def take_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(planner.MAX_DENSE, "cpu", -1)
     monkeypatch.setattr(planner, "MAX_DENSE_OF_SMALL_MEMBERS", -1)
     monkeypatch.setattr(planner, "MAX_PAIRS_WITHOUT_BLOCKS", -1)
+    monkeypatch.setattr(planner, "MAX_PAIRS_WITHOUT_TORCH_ATTENTION", -1)
     monkeypatch.setattr(query_blocks, "MIN_BLOCK_QUERIES", 2)
     monkeypatch.setitem(query_blocks.BLOCK_SCORES, "cpu", 7)
     monkeypatch.setattr(query_blocks, "MAX_KEPT_WEIGHTS", -1)

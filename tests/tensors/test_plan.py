@@ -58,6 +58,7 @@ ON_A_CPU = [
     ((1,), 700, 800, 3, 1, Gaussian(), {}),
     ((1,), 700, 800, 3, 1, Gaussian(99.0), {}),
     ((3,), 1000, 1100, 3, 1, Gaussian(0.5), {}),
+    ((3,), 700, 800, 70, 1, Gaussian(0.5), {}),
     ((2,), 700, 800, 3, 1, DotProduct(), {"sample_weight": torch.ones(800)}),
     ((2, 1), 1200, 1000, 3, 1, HIDDEN, {}),
     ((1,), 2500, 3000, 2, 1, Epanechnikov(20.0), {}),
@@ -166,9 +167,7 @@ def test_the_plan_in_words():
         "  exact to rounding: no query loses any of its attention mass",
     ]
     text = str(regard.explain_plan(*tensors((), 700, 800, 3, 1), Gaussian(), engine="fused"))
-    assert text.startswith(
-        "700 queries × 800 keys in 3-D, 1 value column, float32 on cpu, Gaussian score\n  1. blocks,"
-    )
+    assert text.startswith("700 queries × 800 keys in 3-D, 1 value column, float32 on cpu, Gaussian score\n  1. dense,")
 
 
 def test_explain_plan_refuses_what_pool_refuses():

@@ -16,6 +16,7 @@ from regard.nn.precision import full_precision, widened
 from regard.nn.score_layers import BilinearScore, DotProductScore, GaussianScore, ScoreLayer, relative_scores
 from regard.nn.softmaxes import Normalise, normalised, softmax
 from regard.tensors import pool_inputs, pool_with_dropout, tensor_planner
+from regard.tensors.gaussian_products import gaussian_sides
 from regard.tensors.tensor_inputs import Lengths, TensorInputs, can_branch
 
 ScoreFunction = Callable[[Tensor, Tensor], Tensor]
@@ -39,7 +40,8 @@ def attend(
     """Soft attention in plain torch: scores of all pairs, weights, weighted average."""
     with full_precision(inputs.queries.device):
         (scores,) = widened(relative_scores(score, inputs.queries, inputs.keys))  # (…, Q, K)
-        weights = normalised(scores, inputs.mask, normalise)
+        never_empty = inputs.mask is None and type(score) in COMPILED_SCORES and scores.shape[-1] > 0
+        weights = normalise(scores) if never_empty else normalised(scores, inputs.mask, normalise)
         dropped, values = widened(dropout(weights), inputs.values)
         output = dropped @ values  # (…, Q, P)
     return Attended(inputs.finish_output(output), inputs.finish_weights(weights))
@@ -135,7 +137,8 @@ class AttentionPooling(nn.Module):
         by_products = not isinstance(score, AdditiveScore) and can_branch(*inputs[:3])
         if inputs.mask is not None and inputs.mask.requires_grad:
             return None  # the programs have no gradient of a mask
-        if tensor_planner.layer_is_dense(*inputs[:3], numbers, by_products=by_products, dropout=dropout > 0.0):
+        kind = {"by_products": by_products, "dot": type(score) is not GaussianScore, "dropout": dropout > 0.0}
+        if tensor_planner.layer_is_dense(*inputs[:3], numbers, **kind):
             return None
         score.check(inputs.queries, inputs.keys)
         with full_precision(values.device):
@@ -145,11 +148,17 @@ class AttentionPooling(nn.Module):
             if dropout:
                 output = pool_with_dropout(given, plain, dropout)
             else:
-                output, _ = pool_inputs(given, plain, check_numbers=True, finite=True)
+                output, _ = pool_inputs(given, plain, check_numbers=True, finite=True, need_logsumexp=False)
         return None if output is None else inputs.finish_output(output)
 
     def _in_plain_torch(self, inputs: LayerInputs, numbers: int, need_weights: bool) -> Attended:
         """In plain torch. If much would be held, some queries at a time, computed again in the backward pass."""
+        pairs = prod(inputs.queries.shape[:-1]) * inputs.keys.shape[-2]
+        if numbers > MAX_NUMBERS_AT_ONCE and type(self.score) is GaussianScore:
+            by_products = gaussian_sides(*widened(*inputs[:2], self.score.w)) is not None
+            numbers = pairs if by_products else numbers
+        if need_weights and numbers == pairs:
+            numbers = 0  # the weights are as many numbers themselves
         rest = self.normalise, self.dropout
         known = type(self.score) in (*COMPILED_SCORES, ConcatenatedScore)
         queries = inputs.queries.shape[-2]

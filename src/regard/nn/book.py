@@ -18,7 +18,7 @@ from regard.nn.attention_pooling import RecordedAttention
 from regard.nn.layer_inputs import prepared
 from regard.nn.precision import widened
 from regard.nn.score_layers import dot_product
-from regard.tensors.gaussian_products import gaussian_scores
+from regard.tensors.gaussian_products import relative_gaussian_scores
 from regard.tensors.tensor_inputs import Lengths
 
 
@@ -45,7 +45,7 @@ class NWKernelRegression(RecordedAttention):
             shapes = ", ".join(str(tuple(t.shape)) for t in (queries, keys, values))
             raise ValueError(f"queries, keys and values must have shapes (n,), (n, m) and (n, m), got {shapes}")
         inputs = prepared(queries[:, None, None], keys.unsqueeze(-1), values.unsqueeze(-1))
-        output = self._attended(lambda q, k: gaussian_scores(*widened(q, k, self.w))[0], inputs, nn.Identity())
+        output = self._attended(lambda q, k: relative_gaussian_scores(*widened(q, k, self.w)), inputs, nn.Identity())
         assert self.attention_weights is not None
         self.attention_weights = self.attention_weights.squeeze(1)  # (n, m)
         return output.flatten()

@@ -16,7 +16,7 @@ from regard.core import scores
 from regard.nn.argument_checks import at_least_one
 from regard.nn.precision import widened
 from regard.tensors.decaying_scores import decaying_scores
-from regard.tensors.gaussian_products import gaussian_scores
+from regard.tensors.gaussian_products import relative_gaussian_scores
 
 
 def gaussian(queries: Tensor, keys: Tensor, w: Tensor) -> Tensor:
@@ -112,7 +112,7 @@ def relative_scores(score: Callable[[Tensor, Tensor], Tensor], queries: Tensor, 
     if type(score) is not GaussianScore:
         return score(queries, keys)
     score.check(queries, keys)
-    return gaussian_scores(*widened(queries, keys, score.w))[0]
+    return relative_gaussian_scores(*widened(queries, keys, score.w))
 
 
 class DotProductScore(ScoreLayer):

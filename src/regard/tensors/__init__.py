@@ -158,12 +158,12 @@ def explain_tensors(
 
 
 def pool_inputs(
-    given: TensorInputs, score: Score, *, check_numbers: bool, finite: bool = False
-) -> tuple[Tensor, Tensor]:
+    given: TensorInputs, score: Score, *, check_numbers: bool, finite: bool = False, need_logsumexp: bool = True
+) -> tuple[Tensor, Tensor | None]:
     """output (…, Q, P) in the query's dtype and logsumexp (…, Q) of validated inputs, by the path the planner chooses.
 
     ``check_numbers``: numbers are checked first, if code may branch on them, and must be finite then. ``finite``: it is
-    known that they are.
+    known that they are. Without ``need_logsumexp`` it may be None, where it would cost something.
     """
     path, flat, it = tensor_planner.choose(given, score), None, None
     check_numbers = check_numbers and can_branch(*given[:3])
@@ -173,7 +173,7 @@ def pool_inputs(
             require_finite(flat)
         it = lower(*flat[:3], score, flat.visibility._replace(finite=finite or check_numbers))
         if path == "blocks":
-            found = block_pool(it)
+            found = block_pool(it, need_logsumexp=need_logsumexp)
             if found is not None:
                 return _reshaped(*found, flat, given)
             path = tensor_planner.choose(given, score, by_products=False)
@@ -197,7 +197,9 @@ def pool_with_dropout(given: TensorInputs, score: Score, probability: float) -> 
     *Cost*: O(Q·K·(d + P)) time; memory O((Q + K)·(d + P)) and that of a block.
     """
     flat = flattened(given)
-    found = block_pool(lower(*flat[:3], score, flat.visibility._replace(finite=True)), Dropout.drawn(probability))
+    found = block_pool(
+        lower(*flat[:3], score, flat.visibility._replace(finite=True)), Dropout.drawn(probability), need_logsumexp=False
+    )
     return None if found is None else _reshaped(*found, flat, given)[0]
 
 
@@ -235,14 +237,19 @@ def _pool_with_far(it: LoweredBatch, far: Tensor, given: TensorInputs) -> tuple[
     return output, logsumexp
 
 
-def _reshaped(output: Tensor, logsumexp: Tensor, flat: FlatInputs, given: TensorInputs) -> tuple[Tensor, Tensor]:
+def _reshaped(
+    output: Tensor, logsumexp: Tensor | None, flat: FlatInputs, given: TensorInputs
+) -> tuple[Tensor, Tensor | None]:
     """In the batch and dtype of the caller."""
+    output = output.reshape(*given.batch, *output.shape[1:]).to(given.query.dtype)
+    if logsumexp is None:
+        return output, None
     if flat.log_heaviest is not None:
         logsumexp = logsumexp + flat.log_heaviest.to(logsumexp.dtype)
-    output = output.reshape(*given.batch, *output.shape[1:]).to(given.query.dtype)
     return output, logsumexp.reshape(*given.batch, logsumexp.shape[1])
 
 
-def _shaped(output: Tensor, logsumexp: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+def _shaped(output: Tensor, logsumexp: Tensor | None, value: Tensor) -> tuple[Tensor, Tensor]:
     """Values of one axis have outputs of one axis."""
+    assert logsumexp is not None
     return (output[..., 0] if value.ndim == 1 else output), logsumexp

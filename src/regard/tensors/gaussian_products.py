@@ -31,6 +31,12 @@ class GaussianSides(NamedTuple):
     key: Tensor  # (…, K, d)
     column: Tensor  # (…, K)  −½‖key‖²
 
+    def scores(self) -> Tensor:
+        """query·key + column (…, Q, K)."""
+        if self.query.ndim == self.key.ndim == 3:
+            return torch.baddbmm(self.column.unsqueeze(-2), self.query, self.key.mT)
+        return self.query @ self.key.mT + self.column.unsqueeze(-2)
+
     @property
     def level(self) -> Tensor:
         """What the scores lack, −½‖query‖² (…, Q)."""
@@ -45,7 +51,13 @@ def gaussian_scores(query: Tensor, key: Tensor, w: Tensor, allowed: Tensor | Non
     sides = gaussian_sides(query, key, w)
     if sides is None:
         return decaying_scores(query, key, w, allowed=allowed)
-    return sides.query @ sides.key.mT + sides.column.unsqueeze(-2), sides.level.unsqueeze(-1)
+    return sides.scores(), sides.level.unsqueeze(-1)
+
+
+def relative_gaussian_scores(query: Tensor, key: Tensor, w: Tensor) -> Tensor:
+    """Scores (…, Q, K) less what all keys of a query share, which no weight depends on."""
+    sides = gaussian_sides(query, key, w)
+    return decaying_scores(query, key, w)[0] if sides is None else sides.scores()
 
 
 def gaussian_sides(query: Tensor, key: Tensor, w: Tensor) -> GaussianSides | None:
@@ -65,10 +77,9 @@ def gaussian_sides(query: Tensor, key: Tensor, w: Tensor) -> GaussianSides | Non
 
 def largest_product(sides: GaussianSides) -> float:
     """A bound M on the absolute values of query·key and column; NaN if a number is not finite."""
-    with torch.no_grad():
-        ends = torch.stack([sides.query.square().sum(-1).amax(), -2.0 * sides.column.amin()]).double()
-    largest_query, largest_key = ends.tolist()
-    return float((largest_query * largest_key) ** 0.5 + 0.5 * largest_key)
+    largest_query = torch.linalg.vector_norm(sides.query.detach(), dim=-1).amax().item()
+    size = -sides.column.detach().amin().item()  # ½‖key‖²
+    return float(largest_query * (2.0 * size) ** 0.5 + size)
 
 
 def _sides(query: Tensor, key: Tensor, w: Tensor) -> GaussianSides:

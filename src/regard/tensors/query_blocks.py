@@ -43,7 +43,9 @@ class Dropout(NamedTuple):
         return cls(probability, int(torch.randint(1 << 62, ())))
 
 
-def block_pool(it: LoweredBatch, dropout: Dropout | None = None) -> tuple[Tensor, Tensor] | None:
+def block_pool(
+    it: LoweredBatch, dropout: Dropout | None = None, *, need_logsumexp: bool = True
+) -> tuple[Tensor, Tensor | None] | None:
     """output (B, Q, P) and logsumexp (B, Q) of finite inputs, or None if products do not compute the score accurately.
 
     *Cost*: O(Q·K·(d + P)) time; memory of a block and O((Q + K)·(d + P)).
@@ -58,8 +60,8 @@ def block_pool(it: LoweredBatch, dropout: Dropout | None = None) -> tuple[Tensor
     batch = largest_batch(*parts, *it.visibility[:6])
     query, key, value = (part.expand(batch, -1, -1) for part in parts)
     column = None if sides is None else sides.column.unsqueeze(1).expand(batch, -1, -1)
-    output, logsumexp = _BlockFunction.apply(query, key, value, column, dropout, it.visibility)  # type: ignore[no-untyped-call]
-    return output, logsumexp if sides is None else logsumexp + sides.level
+    output, logsumexp = _BlockFunction.apply(query, key, value, column, dropout, it.visibility, need_logsumexp)  # type: ignore[no-untyped-call]
+    return output, logsumexp + sides.level if sides is not None and need_logsumexp else logsumexp
 
 
 class Block(NamedTuple):
@@ -86,47 +88,78 @@ class _BlockFunction(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, column: Tensor | None, dropout: Dropout | None,
-        visibility: Visibility,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        visibility: Visibility, need_logsumexp: bool,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        ctx.dropout, ctx.visibility, ctx.kept = dropout, visibility, []
+        ctx.set_materialize_grads(False)
+        ctx.by_torch = _takes_torch_attention(query, key, value, column, dropout, visibility)
+        if ctx.by_torch:
+            output, logsumexp = _torch_attention(query, key, value)
+            ctx.save_for_backward(query, key, value, output, logsumexp)
+            return output, logsumexp if need_logsumexp else None
         (B, Q, _), K = query.shape, key.shape[1]
-        output, logsumexp = query.new_empty(B, Q, value.shape[2]), query.new_empty(B, Q)
         few = any(ctx.needs_input_grad) and B * Q * K <= MAX_KEPT_WEIGHTS
-        ctx.kept = []
+        output = query.new_empty(B, Q, value.shape[2])
+        logsumexp = query.new_empty(B, Q) if need_logsumexp else None
         for block in blocks_of(B, Q, K, query.device.type):
             _, members, rows = block
             scores = _scores(query, key, column, visibility, block)
             weights = _softmax(scores, visibility)
-            peak, top = (part.amax(2) if K else part.sum(2) for part in (scores, weights))
-            # The largest weight is exp(peak − logsumexp); it is 0 in empty rows and NaN where scores overflowed.
-            logsumexp[members, rows] = torch.where(top == 0.0, -torch.inf, peak - torch.log(top))
+            if logsumexp is not None:
+                peak, top = (part.amax(2) if K else part.sum(2) for part in (scores, weights))
+                # The largest weight is exp(peak − logsumexp); it is 0 in empty rows and NaN where scores overflowed.
+                logsumexp[members, rows] = torch.where(top == 0.0, -torch.inf, peak - torch.log(top))
             drawn = _drawn(weights, dropout, block)
             average = torch.bmm(_dropped(weights, drawn), value[members])
             output[members, rows] = average if drawn is None else average / drawn.probability
             if few:
                 ctx.kept.append((weights, drawn))
         ctx.save_for_backward(query, key, value, *(() if column is None else (column,)))
-        ctx.dropout, ctx.visibility = dropout, visibility
-        ctx.set_materialize_grads(False)
         return output, logsumexp
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, grad_logsumexp: Tensor | None) -> tuple[Tensor | None, ...]:
-        query, key, value, *columns = ctx.saved_tensors
-        column = columns[0] if columns else None
+        query, key, value, *rest = ctx.saved_tensors
+        columns = [] if ctx.by_torch else rest
         dropout, visibility = ctx.dropout, ctx.visibility
         cotangent = value.new_zeros(*query.shape[:2], value.shape[2]) if grad is None else grad
         with torch.no_grad():
-            found = _gradients(
-                query, key, value, column, dropout, visibility, ctx.kept, cotangent, grad_logsumexp,
-                ctx.needs_input_grad[:4],
-            )  # fmt: skip
+            if ctx.by_torch and grad_logsumexp is None:
+                found = _torch_gradients(query, key, value, *rest, cotangent, ctx.needs_input_grad)
+            else:
+                found = _gradients(
+                    query, key, value, columns[0] if columns else None, dropout, visibility, ctx.kept, cotangent,
+                    grad_logsumexp, ctx.needs_input_grad[:4],
+                )  # fmt: skip
 
         def plain(query: Tensor, key: Tensor, value: Tensor, *columns: Tensor) -> tuple[Tensor, Tensor]:
             return _in_plain_torch(query, key, value, columns[0] if columns else None, dropout, visibility)
 
-        given = found[: 3 + len(columns)]
-        again = differentiable_again(given, plain, (query, key, value, *columns), (grad, grad_logsumexp))
-        return (*again, *[None] * (6 - len(again)))
+        inputs = query, key, value, *columns
+        again = differentiable_again(found[: len(inputs)], plain, inputs, (grad, grad_logsumexp))
+        return (*again, *[None] * (7 - len(again)))
+
+
+def _takes_torch_attention(
+    query: Tensor, key: Tensor, value: Tensor, column: Tensor | None, dropout: Dropout | None, visibility: Visibility
+) -> bool:
+    """Whether torch's own attention on a CPU computes this: plain dot products of as many features as columns."""
+    plain = column is None and dropout is None and all(part is None for part in visibility[:6])
+    return plain and not query.is_cuda and query.shape[2] == value.shape[2] > 0 < query.shape[1] and key.shape[1] > 0
+
+
+def _torch_attention(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    four = (part.unsqueeze(1) for part in (query, key, value))
+    output, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(*four, 0.0, False, scale=1.0)
+    return output[:, 0], logsumexp.view(query.shape[:2])
+
+
+def _torch_gradients(
+    query: Tensor, key: Tensor, value: Tensor, output: Tensor, logsumexp: Tensor, grad: Tensor, want: tuple[bool, ...]
+) -> list[Tensor | None]:
+    four = (part.unsqueeze(1) for part in (grad, query, key, value, output, logsumexp))
+    found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(*four, 0.0, False, scale=1.0)
+    return [part[:, 0] if wanted else None for part, wanted in zip(found, want, strict=False)]
 
 
 def _gradients(

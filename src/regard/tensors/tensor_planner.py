@@ -55,8 +55,10 @@ MAX_DENSE = {"cpu": 1 << 20, "cuda": 1 << 22}
 # members have at most so many pairs: an engine takes about a millisecond for each.
 MAX_DENSE_OF_SMALL_MEMBERS = 1 << 24
 MAX_PAIRS_OF_SMALL_MEMBER = 1 << 14
-# Pairs up to which one softmax over everything is faster than blocks.
-MAX_PAIRS_WITHOUT_BLOCKS = 1 << 14
+# Pairs up to which one softmax over everything is at least as fast as blocks, 4 MB of float32; plain dot products go to
+# torch's own attention from the second number on.
+MAX_PAIRS_WITHOUT_BLOCKS = 1 << 20
+MAX_PAIRS_WITHOUT_TORCH_ATTENTION = 1 << 14
 # Pairs of a member from which on the engines of a CPU are faster than blocks, which cannot leave out pairs, if features
 # and columns together are at most so many.
 MIN_PAIRS_FOR_ENGINES = 1 << 20
@@ -143,8 +145,8 @@ def path_of_rows(given: TensorInputs, code: int, width: int, queries: int, *, by
     pairs, columns = queries * given.key.shape[-2], given.value.shape[-1]
     if not on_programs(given.query):
         by_products = by_products and code in (DOT, GAUSSIAN) and can_branch(*given[:3])
-        numbers = pairs * max(width, columns)
-        return _path_on_cpu(pairs, prod(given.batch), numbers, width + columns, by_products)
+        most = _max_pairs_without_blocks(code == DOT) if by_products else None
+        return _path_on_cpu(pairs, prod(given.batch), pairs * max(width, columns), width + columns, most)
     if not pairs or pairs * max(width, columns) <= MAX_DENSE["cuda" if given.query.is_cuda else "cpu"]:
         return "dense"
     double = any(part.dtype == torch.float64 for part in given[:3])
@@ -157,11 +159,14 @@ def path_of_rows(given: TensorInputs, code: int, width: int, queries: int, *, by
     return "products" if wide and not biased and can_branch(given.query) else "fused"
 
 
-def _path_on_cpu(pairs: int, members: int, numbers: int, width: int, by_products: bool) -> str:
-    """``numbers`` that the scores hold in plain torch; ``width`` features and columns together."""
+def _path_on_cpu(pairs: int, members: int, numbers: int, width: int, most: int | None) -> str:
+    """``numbers`` that the scores hold in plain torch; ``width`` features and columns together.
+
+    ``most`` pairs are not computed in blocks; None if the scores are not products.
+    """
     member = pairs // max(1, members)
-    if by_products:
-        if pairs <= MAX_PAIRS_WITHOUT_BLOCKS:
+    if most is not None:
+        if pairs <= most:
             return "dense"
         if member < MIN_PAIRS_FOR_ENGINES or width > MAX_WIDTH_FOR_ENGINES:
             return "blocks"
@@ -202,12 +207,17 @@ def may_be_far(code: int, path: str) -> bool:
     return code in (GAUSSIAN, LAPLACE) and path not in ("dense", "blocks")
 
 
+def _max_pairs_without_blocks(dot: bool) -> int:
+    return MAX_PAIRS_WITHOUT_TORCH_ATTENTION if dot else MAX_PAIRS_WITHOUT_BLOCKS
+
+
 def layer_is_dense(
-    queries: Tensor, keys: Tensor, values: Tensor, numbers: int, *, by_products: bool, dropout: bool
+    queries: Tensor, keys: Tensor, values: Tensor, numbers: int, *, by_products: bool, dot: bool, dropout: bool
 ) -> bool:
     """Whether a layer of ``regard.nn`` is computed in plain torch although the programs have its score.
 
-    ``numbers`` is what the scores of all its pairs hold in plain torch; ``by_products``: they may be matrix products.
+    ``numbers`` is what the scores of all its pairs hold in plain torch; ``by_products``: they may be matrix products,
+    ``dot``: they are.
     """
     if must_be_plain() or (dropout and not by_products):
         return True
@@ -217,7 +227,8 @@ def layer_is_dense(
         return pairs <= MAX_PAIRS_WITHOUT_BLOCKS
     if on_programs(queries):
         return numbers < MIN_LARGE_LAYER
-    return _path_on_cpu(pairs, members, numbers, keys.shape[-1] + values.shape[-1], by_products) == "dense"
+    most = _max_pairs_without_blocks(dot) if by_products else None
+    return _path_on_cpu(pairs, members, numbers, keys.shape[-1] + values.shape[-1], most) == "dense"
 
 
 def _torch_attention(given: TensorInputs, score: Score) -> str | None:
