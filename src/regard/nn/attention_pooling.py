@@ -135,6 +135,8 @@ class AttentionPooling(nn.Module):
         """The output (…, Q, P) by a program or in blocks, which never form (…, Q, K); None if by neither."""
         score, values = cast(ScoreLayer, self.score), inputs.values
         by_products = not isinstance(score, AdditiveScore) and can_branch(*inputs[:3])
+        if by_products and isinstance(score, GaussianScore) and numbers > tensor_planner.MAX_DENSE["cpu"]:
+            by_products = gaussian_sides(*widened(*inputs[:2], score.w)) is not None
         if inputs.mask is not None and inputs.mask.requires_grad:
             return None  # the programs have no gradient of a mask
         kind = {"by_products": by_products, "dot": type(score) is not GaussianScore, "dropout": dropout > 0.0}

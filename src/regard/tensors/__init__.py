@@ -22,6 +22,7 @@ from regard.engines.gpu.layout import (
     DOT_PRODUCTS,
     GAUSSIAN_PRODUCTS,
     LoweredBatch,
+    largest_batch,
 )
 from regard.engines.gpu.lowering import lower
 from regard.pooling.planner import Plan
@@ -148,7 +149,7 @@ def explain_tensors(
     path, members, flat = tensor_planner.choose(given, score), [], flattened(given)
     require_finite(flat)
     it = lower(*flat[:3], score, flat.visibility)
-    if path == "blocks" and it.code == GAUSSIAN and gaussian_sides(*it[1:3], it.w) is None:
+    if path in ("blocks", "dense") and _needs_differences(it):
         path = tensor_planner.choose(given, score, by_products=False)
     if path == "compiled":
         members = operators.plans(it, given.tol)
@@ -176,6 +177,7 @@ def pool_inputs(
             found = block_pool(it, need_logsumexp=need_logsumexp)
             if found is not None:
                 return _reshaped(*found, flat, given)
+        if path == "blocks" or (path == "dense" and _needs_differences(it)):
             path = tensor_planner.choose(given, score, by_products=False)
         if check_numbers and tensor_planner.may_be_far(it.code, path):
             far = tensor_planner.far_queries(it)
@@ -235,6 +237,13 @@ def _pool_with_far(it: LoweredBatch, far: Tensor, given: TensorInputs) -> tuple[
     order = torch.cat([near, away]).argsort()
     output, logsumexp = (torch.cat(parts, 1)[:, order] for parts in zip(*found, strict=True))
     return output, logsumexp
+
+
+def _needs_differences(it: LoweredBatch) -> bool:
+    """Whether this Gaussian problem takes differences, and so many that engines may be faster than plain torch."""
+    numbers = largest_batch(*it[1:3]) * it.query.shape[1] * it.key.numel() // max(1, len(it.key))
+    few = numbers <= tensor_planner.MAX_DENSE["cpu"]
+    return it.code == GAUSSIAN and not few and gaussian_sides(*it[1:3], it.w) is None
 
 
 def _reshaped(

@@ -33,7 +33,7 @@ class GaussianSides(NamedTuple):
 
     def scores(self) -> Tensor:
         """query·key + column (…, Q, K)."""
-        if self.query.ndim == self.key.ndim == 3:
+        if self.query.ndim == 3 and self.query.shape[:-2] == self.key.shape[:-2]:
             return torch.baddbmm(self.column.unsqueeze(-2), self.query, self.key.mT)
         return self.query @ self.key.mT + self.column.unsqueeze(-2)
 
