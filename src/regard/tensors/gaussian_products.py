@@ -3,8 +3,8 @@
     −½‖w∘(q − k)‖² = (w∘q)·(w∘k) − ½‖w∘k‖² − ½‖w∘q‖²
 
 The last term is the same for all keys of a query: it is left out, which changes no weight. What remains is at most
-M = ‖w∘q‖·‖w∘k‖ + ½‖w∘k‖² and is rounded by about M·ε; differences round a score s by |s|·ε. Both sides are moved by one
-vector, the mean of the keys, if M is too large without.
+M = ‖w∘q‖·‖w∘k‖ + ½‖w∘k‖² and is rounded by at most about M·ε; differences round a score s by |s|·ε. Both sides are moved
+by one vector, the mean of the keys, if M is too large without.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ from regard.tensors.tensor_inputs import can_branch
 
 Tensor = torch.Tensor
 
-# M up to which products are used: features of unit variance and w = 1 reach it with about 80 features. In float64 the
-# error is below 1e-12 then.
-MAX_PRODUCT = {torch.float32: 256.0, torch.float64: 2048.0}
+# M up to which products are used: they round scores by less than 4e-6 then, and by less than 1e-12 in float64.
+MAX_PRODUCT = {torch.float32: 64.0, torch.float64: 2048.0}
+# Many features of unit variance are so far apart that differences round by d·ε themselves: so many times d may M be in
+# float32, up to a largest.
+MAX_PRODUCT_PER_FEATURE = 4.0
+LARGEST_PRODUCT = 256.0
 
 
 class GaussianSides(NamedTuple):
@@ -67,12 +70,14 @@ def gaussian_sides(query: Tensor, key: Tensor, w: Tensor) -> GaussianSides | Non
     """
     if query.dtype not in MAX_PRODUCT or not key.numel() or not query.numel() or not can_branch(query, key, w):
         return None
-    found = _sides(query, key, w)
-    if largest_product(found) <= MAX_PRODUCT[query.dtype]:
+    found, most = _sides(query, key, w), MAX_PRODUCT[query.dtype]
+    if query.dtype == torch.float32:
+        most = max(most, min(MAX_PRODUCT_PER_FEATURE * found.key.shape[-1], LARGEST_PRODUCT))
+    if largest_product(found) <= most:
         return found
     centre = centre_of(key)
     found = _sides(query - centre, key - centre, w)
-    return found if largest_product(found) <= MAX_PRODUCT[query.dtype] else None
+    return found if largest_product(found) <= most else None
 
 
 def largest_product(sides: GaussianSides) -> float:

@@ -275,8 +275,11 @@ def _drawn(weights: Tensor, dropout: Dropout | None, block: Block) -> Drawn | No
     words.random_(torch.iinfo(torch.int64).min, None, generator=generator)
     bits = words.view(torch.int16)[: weights.numel()].view(weights.shape)
     dropped = round(dropout.probability * DROPOUT_STEPS)
-    kept = bits >= dropped - DROPOUT_STEPS // 2
-    return Drawn(kept, 1.0 - dropped / DROPOUT_STEPS)
+    # The lowest of the kept numbers; one beyond all of int16 would wrap around.
+    lowest = dropped - DROPOUT_STEPS // 2
+    kept = bits >= lowest if dropped < DROPOUT_STEPS else torch.zeros_like(bits, dtype=torch.bool)
+    # Where nothing is kept, all sums are 0 and need no scale.
+    return Drawn(kept, 1.0 - dropped / DROPOUT_STEPS or 1.0)
 
 
 def _dropped(weights: Tensor, drawn: Drawn | None) -> Tensor:
