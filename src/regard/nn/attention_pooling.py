@@ -22,9 +22,11 @@ from regard.tensors.tensor_inputs import Lengths, TensorInputs, can_branch
 ScoreFunction = Callable[[Tensor, Tensor], Tensor]
 
 # Scores that the compiled programs implement; a subclass may compute something else.
-COMPILED_SCORES = (AdditiveScore, BilinearScore, DotProductScore, GaussianScore)
-# Numbers that scores in plain torch hold at once: 64 MB of float32.
-MAX_NUMBERS_AT_ONCE = 1 << 24
+COMPILED_SCORES = (AdditiveScore, BilinearScore, ConcatenatedScore, DotProductScore, GaussianScore)
+# Numbers that scores in plain torch hold at once: 4 MB of float32 fit into the cache of a CPU, 256 MB keep a GPU busy.
+MAX_NUMBERS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 26}
+# Queries that are scored at once at least: keys are projected again each time.
+MIN_QUERIES_AT_ONCE = 4
 
 
 class Attended(NamedTuple):
@@ -134,13 +136,18 @@ class AttentionPooling(nn.Module):
     def _pooled(self, inputs: LayerInputs, numbers: int, dropout: float) -> Tensor | None:
         """The output (…, Q, P) by a program or in blocks, which never form (…, Q, K); None if by neither."""
         score, values = cast(ScoreLayer, self.score), inputs.values
-        by_products = not isinstance(score, AdditiveScore) and can_branch(*inputs[:3])
+        by_products = not isinstance(score, HiddenScore) and can_branch(*inputs[:3])
         if by_products and isinstance(score, GaussianScore) and numbers > tensor_planner.MAX_DENSE["cpu"]:
             by_products = gaussian_sides(*widened(*inputs[:2], score.w)) is not None
         if inputs.mask is not None and inputs.mask.requires_grad:
             return None  # the programs have no gradient of a mask
-        kind = {"by_products": by_products, "dot": type(score) is not GaussianScore, "dropout": dropout > 0.0}
-        if tensor_planner.layer_is_dense(*inputs[:3], numbers, **kind):
+        if tensor_planner.layer_is_dense(
+            *inputs[:3],
+            numbers,
+            by_products=by_products,
+            dot=type(score) is not GaussianScore,
+            dropout=dropout > 0.0,
+        ):
             return None
         score.check(inputs.queries, inputs.keys)
         with full_precision(values.device):
@@ -156,22 +163,23 @@ class AttentionPooling(nn.Module):
     def _in_plain_torch(self, inputs: LayerInputs, numbers: int, need_weights: bool) -> Attended:
         """In plain torch. If much would be held, some queries at a time, computed again in the backward pass."""
         pairs = prod(inputs.queries.shape[:-1]) * inputs.keys.shape[-2]
-        if numbers > MAX_NUMBERS_AT_ONCE and type(self.score) is GaussianScore:
+        most = MAX_NUMBERS_AT_ONCE["cuda" if inputs.queries.is_cuda else "cpu"]
+        if numbers > most and type(self.score) is GaussianScore:
             by_products = gaussian_sides(*widened(*inputs[:2], self.score.w)) is not None
             numbers = pairs if by_products else numbers
         if need_weights and numbers == pairs:
             numbers = 0  # the weights are as many numbers themselves
         rest = self.normalise, self.dropout
-        known = type(self.score) in (*COMPILED_SCORES, ConcatenatedScore)
+        known = type(self.score) in COMPILED_SCORES
         queries = inputs.queries.shape[-2]
-        if not known or not can_branch(*inputs[:3]) or numbers <= MAX_NUMBERS_AT_ONCE:
+        if not known or not can_branch(*inputs[:3]) or numbers <= most:
             return attend(self.score, inputs, *rest)
 
         def some(first: int) -> tuple[Tensor, ...]:
             attended = attend(self.score, inputs.take(slice(first, first + rows)), *rest)
             return attended if need_weights else attended[:1]
 
-        rows = max(1, MAX_NUMBERS_AT_ONCE * queries // numbers)
+        rows = max(MIN_QUERIES_AT_ONCE, most * queries // numbers)
         parts = [checkpoint(some, first, use_reentrant=False) for first in range(0, queries, rows)]
         output, *weights = (torch.cat(part, -2) for part in zip(*parts, strict=True))
         return Attended(output, weights[0] if weights else output.new_empty(0))

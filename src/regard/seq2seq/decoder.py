@@ -231,10 +231,9 @@ class AttentionDecoder(nn.Module):
         """All steps in one call, because no input depends on a state."""
         steps = embedded.shape[1]
         context = state.context.unsqueeze(1).expand(-1, steps, -1)
-        hidden = torch.stack(state.hidden)
-        before = (hidden, torch.stack(state.cell)) if state.cell else hidden
-        dtype = self.recurrent.weight_hh_l0.dtype
-        before = tuple(part.to(dtype) for part in before) if isinstance(before, tuple) else before.to(dtype)
+        dtype = self.embedding.weight.dtype  # states are float32 at least, a network takes its own dtype
+        hidden = torch.stack(state.hidden).to(dtype)
+        before = (hidden, torch.stack(state.cell).to(dtype)) if state.cell else hidden
         tops, _ = self.recurrent(torch.cat([embedded, context], -1).to(dtype), before)
         weights = memory.mask.exp().unsqueeze(1).expand(-1, steps, -1)
         return self.say(self._output(tops, context, embedded)), weights

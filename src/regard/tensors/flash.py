@@ -54,7 +54,8 @@ class _LogMass(torch.autograd.Function):
             require_plain_fits(query.shape[0] * query.shape[1] * key.shape[1])
             return (torch.logsumexp(ctx.scale * (query.float() @ key.float().mT), -1),)
 
-        return (*differentiable_again(found, plain, (query, key), (grad,)), None, None)
+        d_query, d_key = differentiable_again(found, plain, (query, key), (grad,))
+        return d_query, d_key, None, None
 
     @staticmethod
     def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,8 +3,8 @@
     −½‖w∘(q − k)‖² = (w∘q)·(w∘k) − ½‖w∘k‖² − ½‖w∘q‖²
 
 The last term is the same for all keys of a query: it is left out, which changes no weight. What remains is at most
-M = ‖w∘q‖·‖w∘k‖ + ½‖w∘k‖² and is rounded by at most about M·ε; differences round a score s by |s|·ε. Both sides are moved
-by one vector, the mean of the keys, if M is too large without.
+M = ‖w∘q‖·‖w∘k‖ + ½‖w∘k‖² and is rounded by at most about M·ε; differences round a score s by |s|·ε. Both sides are
+moved by one vector, the mean of the keys, if M is too large without.
 """
 
 from __future__ import annotations

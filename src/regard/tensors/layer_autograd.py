@@ -98,8 +98,8 @@ class _LayerFunction(torch.autograd.Function):
         if lens is not None and lens.ndim == 1:
             lens = lens[:, None].expand(-1, query.shape[1])
 
-        def plain(*given: Tensor) -> tuple[Tensor, Tensor]:
-            return dense_again(LoweredBatch(ctx.code, *given, Visibility(mask=mask, lens=lens)))
+        def plain(query: Tensor, key: Tensor, value: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+            return dense_again(LoweredBatch(ctx.code, query, key, value, w, Visibility(mask=mask, lens=lens)))
 
         return (None, *differentiable_again(found, plain, (query, key, value, w), (grad, grad_logsumexp)), None, None)
 

@@ -123,8 +123,8 @@ def _backward(ctx: Any, grad_output: Tensor, grad_logsumexp: Tensor, _: Tensor) 
     found = [grad if wanted else None for grad, wanted in zip(grads, want, strict=True)]
     code = UNLOWERED.get(ctx.code, ctx.code)
 
-    def plain(*given: Tensor) -> tuple[Tensor, Tensor]:
-        return dense_again(LoweredBatch(code, *given, Visibility(*visibility)))
+    def plain(query: Tensor, key: Tensor, value: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        return dense_again(LoweredBatch(code, query, key, value, w, Visibility(*visibility)))
 
     return (*differentiable_again(found, plain, sides, cotangents), *[None] * 8)
 

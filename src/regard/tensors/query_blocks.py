@@ -100,22 +100,22 @@ class _BlockFunction(torch.autograd.Function):
         (B, Q, _), K = query.shape, key.shape[1]
         few = any(ctx.needs_input_grad) and B * Q * K <= MAX_KEPT_WEIGHTS
         output = query.new_empty(B, Q, value.shape[2])
-        logsumexp = query.new_empty(B, Q) if need_logsumexp else None
+        logs = query.new_empty(B, Q) if need_logsumexp else None
         for block in blocks_of(B, Q, K, query.device.type):
             _, members, rows = block
             scores = _scores(query, key, column, visibility, block)
             weights = _softmax(scores, visibility)
-            if logsumexp is not None:
+            if logs is not None:
                 peak, top = (part.amax(2) if K else part.sum(2) for part in (scores, weights))
                 # The largest weight is exp(peak − logsumexp); it is 0 in empty rows and NaN where scores overflowed.
-                logsumexp[members, rows] = torch.where(top == 0.0, -torch.inf, peak - torch.log(top))
+                logs[members, rows] = torch.where(top == 0.0, -torch.inf, peak - torch.log(top))
             drawn = _drawn(weights, dropout, block)
             average = torch.bmm(_dropped(weights, drawn), value[members])
             output[members, rows] = average if drawn is None else average / drawn.probability
             if few:
                 ctx.kept.append((weights, drawn))
         ctx.save_for_backward(query, key, value, *(() if column is None else (column,)))
-        return output, logsumexp
+        return output, logs
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, grad_logsumexp: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -125,7 +125,7 @@ class _BlockFunction(torch.autograd.Function):
         cotangent = value.new_zeros(*query.shape[:2], value.shape[2]) if grad is None else grad
         with torch.no_grad():
             if ctx.by_torch and grad_logsumexp is None:
-                found = _torch_gradients(query, key, value, *rest, cotangent, ctx.needs_input_grad)
+                found = _torch_gradients(query, key, value, rest[0], rest[1], cotangent, ctx.needs_input_grad)
             else:
                 found = _gradients(
                     query, key, value, columns[0] if columns else None, dropout, visibility, ctx.kept, cotangent,

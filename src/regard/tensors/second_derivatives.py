@@ -62,12 +62,10 @@ class _Again(torch.autograd.Function):
             # Views, because one tensor may be given as several inputs, each with a derivative of its own.
             parts = [_variable(next(saved)) if present else None for present in ctx.present]
             inputs, cotangents = parts[: ctx.sides], parts[ctx.sides :]
-            outputs = ctx.plain(*inputs)
-            pairs = [(out, cot) for out, cot in zip(outputs, cotangents, strict=True) if cot is not None]
-            wanted = [part for part, want in zip(inputs, ctx.wanted, strict=True) if want]
-            first = torch.autograd.grad(
-                [out for out, _ in pairs], wanted, [cot for _, cot in pairs], create_graph=True, materialize_grads=True
-            )
+            pairs = [(out, cot) for out, cot in zip(ctx.plain(*inputs), cotangents, strict=True) if cot is not None]
+            wanted = [part for part, want in zip(inputs, ctx.wanted, strict=True) if want and part is not None]
+            outputs, weights = [out for out, _ in pairs], [cot for _, cot in pairs]
+            first = torch.autograd.grad(outputs, wanted, weights, create_graph=True, materialize_grads=True)
             total = sum((one * second).sum() for one, second in zip(first, seconds, strict=True))
             free = [part for part in parts if part is not None and part.requires_grad]
             assert isinstance(total, Tensor)

@@ -178,9 +178,9 @@ def batch_of(words: ArgumentNames, query: Tensor, key: Tensor, value: Tensor) ->
 
 
 def _broadcast(words: ArgumentNames, tensors: dict[str, Tensor], *batch: torch.Size) -> torch.Size:
-    shapes_of_batch = {part.shape[:-2] for part in tensors.values()} | set(batch)
-    if len(shapes_of_batch) == 1:
-        return shapes_of_batch.pop()
+    first, *others = [*(part.shape[:-2] for part in tensors.values()), *batch]
+    if all(other == first for other in others):
+        return first
     try:
         return torch.broadcast_shapes(*batch, *(part.shape[:-2] for part in tensors.values()))  # type: ignore[no-any-return, no-untyped-call]
     except RuntimeError:
