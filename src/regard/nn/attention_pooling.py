@@ -72,11 +72,12 @@ class AttentionPooling(nn.Module):
     dropout : probability of setting a weight to zero in training mode; the others are scaled up to compensate.
     normalise : ``softmax``, ``sparsemax`` or ``entmax15``, or a function with the same contract.
 
-    Large problems with one of these four scores are computed by ``regard.tensors.fused_pool``, unless the weights are
-    requested or dropout is active; second derivatives are not available then.
+    Large problems with one of these four scores are computed some queries at a time, also with dropout, or by
+    ``regard.tensors.fused_pool``: both passes then hold O((Q + K)·(d + P)) numbers and a block. Dropout draws from torch's
+    generator; which weights it drops differs from ``nn.Dropout`` there.
 
-    *Empty rows*: zeros, with gradients of zero. *Cost*: that of the score, and O(Q·K·P) time; O(Q·K) memory,
-    O((Q + K)·(d + P)) for large problems.
+    *Empty rows*: zeros, with gradients of zero. *Cost*: that of the score, and O(Q·K·P) time; O(Q·K) memory for small
+    problems, your own scores, and if the weights are requested.
 
     >>> import torch
     >>> from regard.nn import GaussianScore
