@@ -72,9 +72,9 @@ class AttentionPooling(nn.Module):
     dropout : probability of setting a weight to zero in training mode; the others are scaled up to compensate.
     normalise : ``softmax``, ``sparsemax`` or ``entmax15``, or a function with the same contract.
 
-    Large problems with one of these four scores are computed some queries at a time, also with dropout, or by
-    ``regard.tensors.fused_pool``: both passes then hold O((Q + K)·(d + P)) numbers and a block. Dropout draws from torch's
-    generator; which weights it drops differs from ``nn.Dropout`` there.
+    Large problems with a score of this package are computed some queries at a time, also with dropout, or by
+    ``regard.tensors.fused_pool``: both passes then hold O((Q + K)·(d + P)) numbers and a block. What dropout drops then
+    follows ``torch.manual_seed``, but is not what ``nn.Dropout`` would drop.
 
     *Empty rows*: zeros, with gradients of zero. *Cost*: that of the score, and O(Q·K·P) time; O(Q·K) memory for small
     problems, your own scores, and if the weights are requested.

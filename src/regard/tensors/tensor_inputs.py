@@ -179,7 +179,8 @@ def batch_of(words: ArgumentNames, query: Tensor, key: Tensor, value: Tensor) ->
 
 def _broadcast(words: ArgumentNames, tensors: dict[str, Tensor], *batch: torch.Size) -> torch.Size:
     first, *others = [*(part.shape[:-2] for part in tensors.values()), *batch]
-    if all(other == first for other in others):
+    # A comparison of shapes would fix them in a program that is traced.
+    if not torch.compiler.is_compiling() and all(other == first for other in others):
         return first
     try:
         return torch.broadcast_shapes(*batch, *(part.shape[:-2] for part in tensors.values()))  # type: ignore[no-any-return, no-untyped-call]
