@@ -163,17 +163,16 @@ class AttentionPooling(nn.Module):
 
     def _in_plain_torch(self, inputs: LayerInputs, numbers: int, need_weights: bool) -> Attended:
         """In plain torch. If much would be held, some queries at a time, computed again in the backward pass."""
+        rest = self.normalise, self.dropout
+        if type(self.score) not in COMPILED_SCORES or not can_branch(*inputs[:3]):
+            return attend(self.score, inputs, *rest)
+        queries, most = inputs.queries.shape[-2], MAX_NUMBERS_AT_ONCE["cuda" if inputs.queries.is_cuda else "cpu"]
         pairs = prod(inputs.queries.shape[:-1]) * inputs.keys.shape[-2]
-        most = MAX_NUMBERS_AT_ONCE["cuda" if inputs.queries.is_cuda else "cpu"]
-        if numbers > most and type(self.score) is GaussianScore:
+        if numbers > most and isinstance(self.score, GaussianScore):
             by_products = gaussian_sides(*widened(*inputs[:2], self.score.w)) is not None
             numbers = pairs if by_products else numbers
-        if need_weights and numbers == pairs:
-            numbers = 0  # the weights are as many numbers themselves
-        rest = self.normalise, self.dropout
-        known = type(self.score) in COMPILED_SCORES
-        queries = inputs.queries.shape[-2]
-        if not known or not can_branch(*inputs[:3]) or numbers <= most:
+        # The weights, if they are needed, are as many numbers themselves.
+        if numbers <= most or (need_weights and numbers == pairs):
             return attend(self.score, inputs, *rest)
 
         def some(first: int) -> tuple[Tensor, ...]:

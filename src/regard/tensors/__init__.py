@@ -241,9 +241,10 @@ def _pool_with_far(it: LoweredBatch, far: Tensor, given: TensorInputs) -> tuple[
 
 def _needs_differences(it: LoweredBatch) -> bool:
     """Whether this Gaussian problem takes differences, and so many that engines may be faster than plain torch."""
-    numbers = largest_batch(*it[1:3]) * it.query.shape[1] * it.key.numel() // max(1, len(it.key))
-    few = numbers <= tensor_planner.MAX_DENSE["cpu"]
-    return it.code == GAUSSIAN and not few and gaussian_sides(*it[1:3], it.w) is None
+    if it.code != GAUSSIAN or not can_branch(*it[1:3]):
+        return False
+    numbers = largest_batch(*it[1:3]) * it.query.shape[1] * it.key[0].numel()
+    return numbers > tensor_planner.MAX_DENSE["cpu"] and gaussian_sides(*it[1:3], it.w) is None
 
 
 def _reshaped(
