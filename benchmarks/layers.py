@@ -32,8 +32,8 @@ BATCH, FEATURES, UNITS, DROPOUT = 4, 64, 64, 0.1
 MODES = ("forward", "backward", "dropout", "weights")
 # A contestant slower than this, in seconds, is left out at larger sizes.
 TOO_SLOW = 4.0
-# Seconds that one turn of one contestant should take, and turns.
-TURN, TURNS = 0.02, 7
+# Seconds that one turn of one contestant should take; turns, and turns if a single call takes longer.
+TURN, TURNS, SLOW_TURNS = 0.02, 7, 3
 # Largest difference between answers, relative to the largest value: all compute the same.
 SAME = 2e-4
 LARGEST_RATIO = 1.2
@@ -132,7 +132,8 @@ def measured(runs: dict[str, Callable[[], Any]], watch: Stopwatch) -> dict[str, 
         run()
         calls[name] = max(1, min(200, int(1e3 * TURN / max(watch(run, 1), 1e-3))))
     spent: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(TURNS):
+    slow = any(count == 1 for count in calls.values())
+    for _ in range(SLOW_TURNS if slow else TURNS):
         for name, run in runs.items():
             spent[name].append(watch(run, calls[name]))
     return {name: statistics.median(times) for name, times in spent.items()}
