@@ -45,8 +45,5 @@ def like(array: Any, other: Any) -> Any:
 
 
 def as_numpy(array: Any) -> Array:
-    """The array as a numpy array; of a tensor its numbers, without gradient, bfloat16 in float32."""
-    if not is_tensor(array):
-        return np.asarray(array)
-    array = array.detach().cpu()
-    return np.asarray((array.float() if str(array.dtype) == "torch.bfloat16" else array).numpy())
+    """The array as a numpy array."""
+    return np.asarray(array.cpu().numpy() if is_tensor(array) else array)

@@ -10,9 +10,8 @@ from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from regard.core.arrays import as_numpy
 from regard.plot import style
-from regard.plot.display import named, plain
+from regard.plot.display import named, numbers_of, plain
 
 # What 72 dots per inch, the coarsest usual output, can still show.
 _CELLS_PER_INCH = 60.0
@@ -94,7 +93,7 @@ def show_heatmaps(
 
 
 def _grid(matrices: ArrayLike) -> NDArray[np.float64]:
-    grid = as_numpy(matrices).astype(np.float64)
+    grid = numbers_of(matrices)
     if grid.ndim != 4:
         raise ValueError(
             f"matrices must have 4 axes (rows, cols, queries, keys), got shape {grid.shape}"
