@@ -23,7 +23,7 @@ class LocalLinearRegressor(SmoothingRegressor):
     ridge : float or "loo", default=0.0
         λ ≥ 0, or "loo" to learn it with the bandwidth. 0 is the plain local line; for large λ the prediction is the
         weighted mean of ``NadarayaWatsonRegressor``.
-    kernel, bandwidth, metric, optimizer, empty, engine, tol, random_state, device, missing, loss :
+    kernel, bandwidth, metric, optimizer, empty, engine, tol, random_state, device, missing, loss, neighbours :
         as in ``NadarayaWatsonRegressor``.
 
     Attributes
@@ -61,6 +61,7 @@ class LocalLinearRegressor(SmoothingRegressor):
         device: str = "cpu",
         missing: str = "refuse",
         loss: str = "squared",
+        neighbours: float | None = None,
     ) -> None:
         self._set_parameters(locals())
 
