@@ -243,7 +243,7 @@ def _needs_differences(it: LoweredBatch) -> bool:
     """Whether this Gaussian problem takes differences, and so many that engines may be faster than plain torch."""
     if it.code != GAUSSIAN or not can_branch(*it[1:3]):
         return False
-    numbers = largest_batch(*it[1:3]) * it.query.shape[1] * it.key[0].numel()
+    numbers = largest_batch(*it[1:3]) * it.query.shape[1] * it.key.shape[1] * it.key.shape[2]
     return numbers > tensor_planner.MAX_DENSE["cpu"] and gaussian_sides(*it[1:3], it.w) is None
 
 
