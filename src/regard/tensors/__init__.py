@@ -172,7 +172,9 @@ def pool_inputs(
         flat = flattened(given)
         if check_numbers and not finite:
             require_finite(flat)
-        it = lower(*flat[:3], score, flat.visibility._replace(finite=finite or check_numbers))
+        # The programs see to what is not finite themselves; a projection of finite numbers may overflow.
+        known = (finite or check_numbers) and not tensor_planner.on_programs(given.query)
+        it = lower(*flat[:3], score, flat.visibility._replace(finite=known))
         if path == "blocks":
             found = block_pool(it, need_logsumexp=need_logsumexp)
             if found is not None:
