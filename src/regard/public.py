@@ -1,4 +1,4 @@
-"""The public functions ``pool`` and ``explain_plan``, for arrays in memory, torch tensors and dask arrays."""
+"""``pool``, ``attention_weights`` and ``explain_plan`` of arrays in memory, torch tensors and dask arrays."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from regard.cluster import explain_chunks, pool_chunks
 from regard.cluster.chunked_plan import ChunkedPlan
-from regard.core.arrays import is_chunked, is_tensor
+from regard.core.arrays import Array, is_chunked, is_tensor
 from regard.core.scores import Score
 from regard.pooling import functions
 from regard.pooling.functions import Pooled
@@ -54,7 +54,8 @@ def pool(
     engine : str, default="auto"
         "auto", or the name of an engine, which then never falls back to another.
     tol : float, default=None
-        Fraction of its attention mass that a query may lose; 0 is exact. None is 1e-9 in float64 and 1e-5 in float32.
+        Fraction of its attention mass that a query may lose; 0 is exact. None is 1e-9 in float64 and 1e-5 in float32,
+        and 0 for tensors.
 
     Returns
     -------
@@ -77,12 +78,50 @@ def pool(
     if not (type(query) is type(key) is type(value) is np.ndarray):
         options: dict[str, Any] = {"mask": mask, "sample_weight": sample_weight, "exclude": exclude}
         if is_tensor(query):
-            return Pooled(*_tensors(engine).pool_tensors(query, key, value, score, **options))
+            return Pooled(*_tensors(engine).pool_tensors(query, key, value, score, **options, tol=tol))
         if is_chunked(query) or is_chunked(key) or is_chunked(value):
             return Pooled(*pool_chunks(query, key, value, score, engine=engine, tol=tol, **options))
     return functions.pool(
         query, key, value, score, mask=mask, sample_weight=sample_weight, exclude=exclude, engine=engine, tol=tol
     )
+
+
+def attention_weights(
+    query: ArrayLike,
+    key: ArrayLike,
+    score: Score,
+    *,
+    mask: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+    exclude: tuple[ArrayLike, ArrayLike] | None = None,
+    engine: str = "auto",
+) -> Array:
+    """The weights themselves, (Q, K): not negative, each row sums to 1.
+
+    weights[q, k] = softmax_k(score(query[q], key[k]) + log sample_weight[k])
+
+    Parameters
+    ----------
+    query, key, score, mask, sample_weight, exclude, engine : as in ``pool``
+        Arrays in memory, or torch tensors, which may have batch axes in front.
+
+    Returns
+    -------
+    array or tensor (Q, K)
+        In the query's dtype if that is a floating one, otherwise float64. Tensors give a tensor (…, Q, K), with
+        gradients.
+
+    *Empty rows*: all zero. *Cost*: O(Q·K·d) time and O(Q·K) memory.
+
+    >>> from regard.scores import Gaussian
+    >>> attention_weights([0.0], [-1.0, 1.0], Gaussian()).tolist()
+    [[0.5, 0.5]]
+    """
+    options: dict[str, Any] = {"mask": mask, "sample_weight": sample_weight, "exclude": exclude}
+    if is_tensor(query):
+        weights: Array = _tensors(engine).weights_of_tensors(query, key, score, **options)
+        return weights
+    return functions.attention_weights(query, key, score, **options, engine=engine)
 
 
 def explain_plan(
@@ -119,7 +158,7 @@ def explain_plan(
     """
     options: dict[str, Any] = {"mask": mask, "sample_weight": sample_weight, "exclude": exclude}
     if is_tensor(query):
-        plan: Plan = _tensors(engine).explain_tensors(query, key, value, score, **options)
+        plan: Plan = _tensors(engine).explain_tensors(query, key, value, score, **options, tol=tol)
         return plan
     options |= {"engine": engine, "tol": tol}
     if is_chunked(query) or is_chunked(key) or is_chunked(value):

@@ -14,12 +14,13 @@ True
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
-from regard.core.arrays import Array, is_tensor
+from regard.core.arrays import Array, is_compiling, is_tensor
 from regard.core.double_double import DoubleDouble, two_product, two_sum
 from regard.core.kernels import KERNELS, Kernel
 
@@ -45,14 +46,21 @@ __all__ = [
 
 
 def _finite(name: str, value: Any, ndims: tuple[int, ...]) -> Any:
-    """A read-only float64 array; a torch tensor stays what it is, so that gradients reach it."""
+    """A read-only float64 array; a torch tensor stays what it is, so that gradients reach it.
+
+    While torch compiles, numbers become a tensor: they are part of its program then.
+    """
+    compiling = is_compiling()
+    if compiling and not is_tensor(value):
+        torch = sys.modules["torch"]
+        value = torch.as_tensor(value, dtype=torch.float64)
     if is_tensor(value):
         if value.ndim not in ndims:
             raise ValueError(
                 f"{name} must have {' or '.join(map(str, ndims))} dimensions, got shape {tuple(value.shape)}"
             )
         # On other devices the check would wait for everything queued there.
-        if value.device.type == "cpu" and not bool(value.isfinite().all()):
+        if not compiling and value.device.type == "cpu" and not bool(value.isfinite().all()):
             raise ValueError(f"{name} must be finite, got {value!r}")
         return value
     array = np.array(value, dtype=np.float64)

@@ -45,9 +45,11 @@ class LocalLinearRegressor(SmoothingRegressor):
     device : {"cpu", "cuda"}, default="cpu"
         "cuda" learns and predicts on a GPU, which needs torch and Triton. ``attend`` is always computed on the CPU.
     missing : {"refuse", "ignore"}, default="refuse"
-        "ignore" compares rows by the columns that both have (docs/tables.md).
+        "ignore" compares a row with the training rows that have all columns it has (docs/tables.md).
     loss : {"squared", "absolute"}, default="squared"
         Loss of the "loo" criterion. "absolute" is robust to outliers in y; predictions remain linear in y.
+    neighbours : int or float, default=None
+        k of "adaptive", or a share of the training rows; see ``NadarayaWatsonRegressor``.
 
     Attributes
     ----------
@@ -90,6 +92,7 @@ class LocalLinearRegressor(SmoothingRegressor):
         device: str = "cpu",
         missing: str = "refuse",
         loss: str = "squared",
+        neighbours: float | None = None,
     ) -> None:
         self._set_parameters(locals())
 

@@ -47,13 +47,16 @@ class NadarayaWatsonRegressor(SmoothingRegressor):
         "ignore" compares a row with the training rows that have all columns it has (docs/tables.md).
     loss : {"squared", "absolute"}, default="squared"
         Loss of the "loo" criterion. "absolute" is robust to outliers in y; predictions remain weighted averages.
+    neighbours : int or float, default=None
+        k of "adaptive" as a whole number, or as a share of the training rows above 0 and below 1, which others call the
+        span; None learns it.
 
     Attributes
     ----------
     bandwidth_, w_ : float or array of shape (d,)
         The bandwidth and its inverse; a matrix has ``w_`` only. With "adaptive", those of a row of typical width.
     neighbours_ : int
-        k of "adaptive".
+        k of "adaptive", learned or given.
     feature_relevance_ : array of shape (d,)
         Relevance of each feature for nearness, summing to 1.
     search_ : Search
@@ -91,6 +94,7 @@ class NadarayaWatsonRegressor(SmoothingRegressor):
         device: str = "cpu",
         missing: str = "refuse",
         loss: str = "squared",
+        neighbours: float | None = None,
     ) -> None:
         self._set_parameters(locals())
 
@@ -124,7 +128,9 @@ class NadarayaWatsonClassifier(SmoothingClassifier):
     device : {"cpu", "cuda"}, default="cpu"
         "cuda" learns and predicts on a GPU, which needs torch and Triton. ``attend`` is always computed on the CPU.
     missing : {"refuse", "ignore"}, default="refuse"
-        "ignore" compares rows by the columns that both have (docs/tables.md).
+        "ignore" compares a row with the training rows that have all columns it has (docs/tables.md).
+    neighbours : int or float, default=None
+        k of "adaptive", or a share of the training rows; see ``NadarayaWatsonRegressor``.
     calibrate : bool, default=False
         Learn a temperature and a mixture with the class frequencies from left-out rows, if that reduces their log-loss;
         see ``regard.model.calibration``.
@@ -169,5 +175,6 @@ class NadarayaWatsonClassifier(SmoothingClassifier):
         device: str = "cpu",
         missing: str = "refuse",
         calibrate: bool = False,
+        neighbours: float | None = None,
     ) -> None:
         self._set_parameters(locals())

@@ -17,7 +17,9 @@ from torch import Tensor, nn
 from regard.nn.additive import additive, projected
 from regard.nn.attention_pooling import RecordedAttention
 from regard.nn.layer_inputs import prepared
-from regard.nn.score_layers import dot_product, gaussian
+from regard.nn.precision import widened
+from regard.nn.score_layers import dot_product
+from regard.tensors.gaussian_products import relative_gaussian_scores
 from regard.tensors.tensor_inputs import Lengths
 
 
@@ -55,7 +57,7 @@ class NWKernelRegression(RecordedAttention):
             shapes = ", ".join(str(tuple(t.shape)) for t in (queries, keys, values))
             raise ValueError(f"queries, keys and values must have shapes (n,), (n, m) and (n, m), got {shapes}")
         inputs = prepared(queries[:, None, None], keys.unsqueeze(-1), values.unsqueeze(-1))
-        output = self._attended(lambda q, k: gaussian(q, k, self.w), inputs, nn.Identity())
+        output = self._attended(lambda q, k: relative_gaussian_scores(*widened(q, k, self.w)), inputs, nn.Identity())
         assert self.attention_weights is not None
         self.attention_weights = self.attention_weights.squeeze(1)  # (n, m)
         return output.flatten()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -14,9 +15,12 @@ from regard.nn.layer_inputs import prepared, score_shape
 from regard.nn.masks import masked_scores
 from regard.nn.precision import full_precision, widened
 from regard.nn.reinforce_baselines import LeaveOneOut
+from regard.nn.score_layers import relative_scores
 from regard.tensors.tensor_inputs import Lengths
 
 Estimator = Literal["reinforce", "straight_through", "gumbel", "marginal"]
+# Estimators that differentiate the cost by the output.
+THROUGH_THE_COST = ("straight_through", "gumbel")
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,13 @@ class Look:
             The cost's shape without the leading axis of samples or keys. Call ``backward()`` on its mean.
         """
         cost, together = self._checked(cost)
+        if self.estimator in THROUGH_THE_COST and self.output.requires_grad and not cost.requires_grad:
+            warnings.warn(
+                f"estimator={self.estimator!r} differentiates the cost by the output, but this cost has no gradient "
+                "(one of zeros and ones has none), so the score learns nothing from it: use estimator='reinforce' or "
+                "'marginal', or a cost that is differentiable in look.output",
+                stacklevel=2,
+            )
         if self.estimator == "argmax":
             return cost.squeeze(0).squeeze(-1) if together else cost.squeeze(0)
         entropy, log_prob, queries = self.entropy, self._samples_first(self.log_prob), self.queries
@@ -144,7 +155,8 @@ class HardAttention(nn.Module):
     - "reinforce": (cost − baseline)·∇log p(choice). Unbiased, with high variance; the cost need not be differentiable.
     - "straight_through": drawn forward, backward as if the output were the soft average. Biased, with low variance.
     - "gumbel": drawn as the largest of score + Gumbel noise, backward as if the largest were a softmax at
-      ``temperature``. A lower temperature lowers the bias and raises the variance.
+      ``temperature``. A lower temperature lowers the bias and raises the variance. This one and "straight_through" need
+      a cost that is differentiable in the output; for one of zeros and ones the gradient is zero, with a warning.
     - "marginal": nothing is drawn; the cost of every key is computed and averaged with the weights. Exact, at K times
       the cost.
 
@@ -233,7 +245,7 @@ class HardAttention(nn.Module):
         if shape[-1] == 0:
             raise ValueError(f"hard attention needs at least one key, got keys of shape {tuple(keys.shape)}")
         with full_precision(queries.device):
-            (scores,) = widened(self.score(inputs.queries, inputs.keys))
+            (scores,) = widened(relative_scores(self.score, inputs.queries, inputs.keys))
             scores = masked_scores(scores, inputs.mask).expand(shape)  # (…, Q, K)
             empty = (scores == -torch.inf).all(-1, keepdim=True)  # (…, Q, 1)
             scores = scores.masked_fill(empty, 0.0)

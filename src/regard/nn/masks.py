@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from regard.tensors.tensor_inputs import LAYER, Lengths, lengths_of, mask_of
+from regard.tensors.tensor_inputs import LAYER, Lengths, can_branch, lengths_of, mask_of
 
 
 def combined(
@@ -21,7 +21,7 @@ def combined(
 
     Raises TypeError or ValueError naming the argument, what was given and what is accepted.
     """
-    check_values = not torch.compiler.is_compiling()
+    check_values = can_branch(*(part for part in (attn_mask, valid_lens) if isinstance(part, Tensor)))
     if attn_mask is not None:
         if not isinstance(attn_mask, Tensor):
             raise TypeError(f"attn_mask must be a tensor, got {type(attn_mask).__name__}")

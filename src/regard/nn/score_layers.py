@@ -6,7 +6,7 @@ Additive scores are in ``additive``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import sqrt
 
 import torch
@@ -16,6 +16,7 @@ from regard.core import scores
 from regard.nn.argument_checks import at_least_one
 from regard.nn.precision import widened
 from regard.tensors.decaying_scores import decaying_scores
+from regard.tensors.gaussian_products import relative_gaussian_scores
 
 
 def gaussian(queries: Tensor, keys: Tensor, w: Tensor) -> Tensor:
@@ -198,6 +199,14 @@ class GaussianScore(ScoreLayer):
 
     def extra_repr(self) -> str:
         return f"w={self.w.item():.4g}" if self.w.ndim == 0 else f"w={tuple(self.w.shape)}"
+
+
+def relative_scores(score: Callable[[Tensor, Tensor], Tensor], queries: Tensor, keys: Tensor) -> Tensor:
+    """The scores (…, Q, K), less what all keys of a query share if that makes them cheaper: no weight depends on it."""
+    if type(score) is not GaussianScore:
+        return score(queries, keys)
+    score.check(queries, keys)
+    return relative_gaussian_scores(*widened(queries, keys, score.w))
 
 
 class DotProductScore(ScoreLayer):

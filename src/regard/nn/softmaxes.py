@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.nn.masks import combined, masked_scores
 from regard.nn.precision import widened
-from regard.tensors.tensor_inputs import Lengths
+from regard.tensors.tensor_inputs import Lengths, can_branch
 
 Normalise = Callable[[Tensor], Tensor]
 
@@ -104,7 +104,7 @@ def normalised(scores: Tensor, mask: Tensor | None, normalise: Normalise) -> Ten
         return scores
     empty = scores.detach().amax(-1, keepdim=True) == -torch.inf
     # Without empty rows, which are rare, two passes over all pairs are saved.
-    if not torch.compiler.is_compiling() and not bool(empty.any()):
+    if can_branch(empty) and not bool(empty.any()):
         return normalise(scores)
     return normalise(scores.masked_fill(empty, 0.0)).masked_fill(empty, 0.0)
 

@@ -15,7 +15,7 @@ from matplotlib.image import AxesImage
 from numpy.typing import ArrayLike
 
 from regard.plot import style
-from regard.plot.display import Display, Labels, named, plain
+from regard.plot.display import Display, Labels, named, numbers_of, plain
 
 # Width of a token in Latin letters; a longer one is cut and ends in ….
 MAX_TOKEN_WIDTH = 14
@@ -80,7 +80,7 @@ class AlignmentDisplay(Display):
         labels: Labels | None = None,
     ) -> None:
         super().__init__(labels)
-        self.weights = np.asarray(weights, np.float64)
+        self.weights = numbers_of(weights)
         if self.weights.ndim != 2 or not self.weights.size:
             raise ValueError(
                 "weights must have two axes (target tokens, source tokens) and not be empty, got shape "

@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from regard.plot import style
-from regard.plot.display import Array, Display, Labels, attention_of, column, plain, rows_to_draw, short
+from regard.plot.display import Array, Display, Labels, attention_of, column, numbers_of, plain, rows_to_draw, short
 
 # Cells along a side of the map, shared by more queries or keys. As many as 72 dots per inch, the coarsest usual
 # output, can show in a figure of the default size, so that no cell is lost or smeared.
@@ -92,7 +92,7 @@ class AttentionMapDisplay(Display):
         aggregate: str = "max",
         labels: Labels | None = None,
     ) -> None:
-        table = np.asarray(weights, np.float64)
+        table = numbers_of(weights)
         if table.ndim != 2 or not table.size:
             raise ValueError(f"weights must have two axes (queries, keys) and not be empty, got shape {table.shape}")
         self._lay_out(table.shape, query, key, sort, aggregate, labels)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from regard.plot import style
-from regard.plot.display import named, plain
+from regard.plot.display import named, numbers_of, plain
 
 # What 72 dots per inch, the coarsest usual output, can still show.
 _CELLS_PER_INCH = 60.0
@@ -37,7 +37,7 @@ def show_heatmaps(
 
     Parameters
     ----------
-    matrices : array (rows, cols, queries, keys)
+    matrices : array or tensor (rows, cols, queries, keys)
         Such as ``attention_weights(…)[None, None]``.
     xlabel : str, default=None
         Label of the key axis.
@@ -104,7 +104,7 @@ def show_heatmaps(
 
 
 def _grid(matrices: ArrayLike) -> NDArray[np.float64]:
-    grid = np.asarray(matrices, dtype=np.float64)
+    grid = numbers_of(matrices)
     if grid.ndim != 4:
         raise ValueError(
             f"matrices must have 4 axes (rows, cols, queries, keys), got shape {grid.shape}"

@@ -83,38 +83,7 @@ def attention_weights(
     exclude: tuple[ArrayLike, ArrayLike] | None = None,
     engine: str = "auto",
 ) -> Array:
-    """The weights themselves, (Q, K): not negative, each row sums to 1.
-
-    weights[q, k] = softmax_k(score(query[q], key[k]) + log sample_weight[k])
-
-    Parameters
-    ----------
-    query : array (Q, d)
-        Real numbers; one axis means one feature.
-    key : array (K, d)
-        Real numbers, as many features as the score takes.
-    score : Score
-        A score of ``regard.scores``, such as ``Gaussian(w=1.0)``.
-    mask : array (Q, K), default=None
-        Booleans, True = may attend; or floats to add to the scores (−inf = may not).
-    sample_weight : array (K,), default=None
-        Not negative; weight k is the same as k copies, 0 as deletion.
-    exclude : tuple of arrays (Q,) and (K,), default=None
-        Integer labels of queries and keys; a pair with equal labels may not attend.
-    engine : str, default="auto"
-        "auto", or the name of an engine, which then never falls back to another.
-
-    Returns
-    -------
-    array (Q, K)
-        In the query's dtype if that is a floating one, otherwise float64.
-
-    *Empty rows*: all zero. *Cost*: O(Q·K·d) time and O(Q·K) memory.
-
-    >>> from regard.scores import Gaussian
-    >>> attention_weights([0.0], [-1.0, 1.0], Gaussian()).tolist()
-    [[0.5, 0.5]]
-    """
+    """``regard.attention_weights`` of arrays in memory."""
     queries, keys = matrix("query", query), matrix("key", key)
     no_columns = np.empty((keys.shape[0], 0), np.float32)
     problem = build(queries, keys, no_columns, score, mask=mask, sample_weight=sample_weight, exclude=exclude)

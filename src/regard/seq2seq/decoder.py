@@ -311,8 +311,7 @@ class AttentionDecoder(nn.Module):
                 recurrence.given(embedded.transpose(0, 1).contiguous()),  # (T, B, gates)
                 state.hidden[0],
                 *memory,
-                self.score.W_q.weight,
-                self.score.w_v.weight[0],
+                *widened(self.score.W_q.weight, self.score.w_v.weight[0]),
                 recurrence.W_c,
                 W_h,
                 b_h,
@@ -324,9 +323,10 @@ class AttentionDecoder(nn.Module):
         """All steps in one call, because no input depends on a state."""
         steps = embedded.shape[1]
         context = state.context.unsqueeze(1).expand(-1, steps, -1)
-        hidden = torch.stack(state.hidden)
-        before = (hidden, torch.stack(state.cell)) if state.cell else hidden
-        tops, _ = self.recurrent(torch.cat([embedded, context], -1), before)
+        dtype = self.embedding.weight.dtype  # states are float32 at least, a network takes its own dtype
+        hidden = torch.stack(state.hidden).to(dtype)
+        before = (hidden, torch.stack(state.cell).to(dtype)) if state.cell else hidden
+        tops, _ = self.recurrent(torch.cat([embedded, context], -1).to(dtype), before)
         weights = memory.mask.exp().unsqueeze(1).expand(-1, steps, -1)
         return self.say(self._output(tops, context, embedded)), weights
 
@@ -334,7 +334,7 @@ class AttentionDecoder(nn.Module):
         return self.dropout(self.embedding(tokens) * self.scale)  # type: ignore[no-any-return]
 
     def _output(self, top: Tensor, context: Tensor, embedded: Tensor) -> Tensor:
-        joined = torch.cat([top, context, embedded], -1)
+        joined = torch.cat([top, context, embedded], -1).to(self.join.weight.dtype)
         return self.dropout(torch.tanh(self.join(joined)))  # type: ignore[no-any-return]
 
     def _advance(
