@@ -107,7 +107,7 @@ class KernelRegressor(SmoothingRegressor):
     kernel : dict or list, default=None
         Kernels of the columns of a mixed table (docs/tables.md).
     missing : {"refuse", "ignore"}, default="refuse"
-        "ignore" compares rows by the columns that both have (docs/tables.md).
+        "ignore" compares a row with the training rows that have all columns it has (docs/tables.md).
 
     Attributes
     ----------
@@ -187,7 +187,7 @@ class KernelClassifier(SmoothingClassifier):
     kernel : dict or list, default=None
         Kernels of the columns of a mixed table (docs/tables.md).
     missing : {"refuse", "ignore"}, default="refuse"
-        "ignore" compares rows by the columns that both have (docs/tables.md).
+        "ignore" compares a row with the training rows that have all columns it has (docs/tables.md).
 
     Attributes
     ----------
