@@ -163,8 +163,8 @@ class AttentionPooling(nn.Module):
         score, values = cast(ScoreLayer, self.score), inputs.values
         by_products = not isinstance(score, HiddenScore) and can_branch(*inputs[:3])
         # Whether products are accurate is asked only where it decides; on a GPU it waits for the device.
-        asks = numbers > tensor_planner.MAX_DENSE["cpu"] and (dropout > 0.0 or not tensor_planner.on_programs(values))
-        if by_products and asks and isinstance(score, GaussianScore):
+        decides = by_products and (dropout > 0.0 or not tensor_planner.on_programs(values))
+        if decides and isinstance(score, GaussianScore) and numbers > tensor_planner.MAX_DENSE["cpu"]:
             by_products = gaussian_sides(*widened(*inputs[:2], score.w)) is not None
         if inputs.mask is not None and inputs.mask.requires_grad:
             return None  # the programs have no gradient of a mask
