@@ -8,7 +8,7 @@ export SCIPY_ARRAY_API = 1
 # Processes that share the tests.
 WORKERS ?= 2
 
-.PHONY: help setup tour play browser test soak gpu-test format lint types check bench clean
+.PHONY: help setup tour play browser test soak gpu-test docs wheel format lint types check bench clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -29,6 +29,10 @@ $(VENV)/tests: $(VENV)/command
 
 $(VENV)/page: $(VENV)/command
 	$(PIP) -c constraints.txt -e '.[play,nn]'
+	touch $@
+
+$(VENV)/docs: $(VENV)/command
+	$(PIP) -c constraints.txt -e '.[docs]'
 	touch $@
 
 setup: $(VENV)/tests  ## virtual environment with everything the tests need
@@ -55,6 +59,14 @@ soak: setup browser  ## the suite with full counts of its long tests, in random 
 gpu-test:        ## everything that needs CUDA, on a machine with a GPU: after any change to programs or tensors
 	PYTHONPATH=src:tests $(PYTHON) -m gpu.run --commit "$(COMMIT)"
 
+# Errors and warnings end it. Nothing is fetched: the second command checks links, and that pages load only their own files.
+docs: $(VENV)/docs  ## the site with API reference and gallery, in docs/_build/html/index.html
+	$(BIN)/python -m sphinx -W --keep-going -n -q -b html docs docs/_build/html
+	$(BIN)/python tools/check_links.py docs/_build/html
+
+wheel: $(VENV)/made  ## build the wheel and try it in empty environments, one for each Python from 3.11 on that is here
+	$(BIN)/python tools/try_wheel.py
+
 format: setup    ## rewrite the sources in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -80,4 +92,5 @@ bench:           ## speed and memory side by side with peers (installed apart, i
 	.venv-bench/bin/python benchmarks/fit.py --limit 60
 
 clean:           ## remove what the targets made
-	rm -rf $(VENV) .venv-bench tour .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-bench tour .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	docs/_build docs/api docs/auto_gallery docs/notes_as_notebooks docs/performance docs/changes.md docs/contributing.md

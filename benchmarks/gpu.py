@@ -3,8 +3,9 @@
     PYTHONPATH=src python benchmarks/gpu.py [--quick] [--only gaussian,loo,additive,dot,layers]
 
 Needs a CUDA device, torch and Triton; writes results/gpu.json and gpu.md. Rates are 10¹² pairs of query and key per
-second, times are medians of CUDA events. Peers take fewer queries, always against all keys, and form what they need of
-(query, key) block by block. Errors are the largest of 256 answers against float64, as a share of the largest value.
+second, times are medians of CUDA events. Peers (``gpu_peers.py``) take the number of queries at which they are fastest,
+always against all keys; variants in lower precision are listed with their errors. Errors are the largest of 256 answers
+against float64, as a share of the largest value.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from gpu_peers import peers
 from gpu_tables import text_of
 from gpu_timing import (
     DEVICE,
@@ -43,61 +45,6 @@ FAR = 1 << 18
 CASES = ((1, 300.0), (3, 12.0), (8, 12.0), (8, 2.0), (64, 0.8))
 SIZES = {torch.float32: 1 << 15, torch.float16: 1 << 16, torch.bfloat16: 1 << 16}
 FLOORS = {1: 3.6, 3: 2.4, 8: 1.25, 64: 0.55}
-
-
-def peers(query: Tensor, key: Tensor, value: Tensor, w: float, rounds: int) -> list[dict[str, Any]]:
-    """Gaussian pooling as a careful user of torch would write it."""
-    d, n = key.shape[1], key.shape[0]
-    rows = max(16, min(4096, (1 << 30) // (n * max(d, 4))))
-    part = query[: max(2048, rows)]
-    scores = gaussian_scores(w)
-
-    def eager(q: Tensor) -> Tensor:
-        return torch.softmax(scores(q, key), 1) @ value
-
-    def products(q: Tensor) -> Tensor:
-        # The textbook's way: ‖q‖² is left out, it does not change the weights.
-        middle = key.mean(0)
-        a, b = q - middle, key - middle
-        return torch.softmax(w * w * (a @ b.T - 0.5 * (b * b).sum(1)), 1) @ value
-
-    compiled = torch.compile(eager, dynamic=False)
-    wide = max(16, -(-(d + 1) // 8) * 8)
-    middle = key.mean(0)
-    a = F.pad(torch.cat([w * w * (part - middle), torch.ones_like(part[:, :1])], 1), (0, wide - d - 1))
-    b = F.pad(
-        torch.cat([key - middle, -0.5 * w * w * ((key - middle) ** 2).sum(1, keepdim=True)], 1), (0, wide - d - 1)
-    )
-    v = F.pad(value, (0, wide - value.shape[1]))
-    runs: dict[str, Callable[[], Tensor]] = {
-        "torch, differences": lambda: in_blocks(eager, part, rows),
-        "torch, products": lambda: in_blocks(products, part, 2048),
-        "torch.compile": lambda: in_blocks(compiled, part, rows),
-        "SDPA": lambda: F.scaled_dot_product_attention(a[None, None], b[None, None], v[None, None], scale=1.0)[
-            0, 0, :, :1
-        ],
-        "FlexAttention": lambda: _flex()(a[None, None], b[None, None], v[None, None], scale=1.0)[0, 0, :, :1],
-    }
-    found = []
-    for name, run in runs.items():
-        try:
-            spent = milliseconds(run, rounds)
-            rate, off = len(part) * n / spent / 1e9, error(run(), part, key, value, scores)
-            found.append({"name": name, "rate": rate, "error": off})
-        except Exception as reason:
-            found.append({"name": name, "reason": str(reason).split("\n")[0][:80]})
-    return found
-
-
-_FLEX: list[Any] = []
-
-
-def _flex() -> Any:
-    if not _FLEX:
-        from torch.nn.attention.flex_attention import flex_attention
-
-        _FLEX.append(torch.compile(flex_attention, dynamic=False))
-    return _FLEX[0]
 
 
 def gaussians(quick: bool) -> list[dict[str, Any]]:

@@ -15,7 +15,10 @@ def text_of(found: dict[str, Any], far: int) -> str:
         gaussian(found["gaussian"]),
     ]
     if any(row["peers"] for row in found["gaussian"]):
-        parts += ["The same by others:", peers(found["gaussian"])]
+        parts += [
+            "The same by others, each with the number of queries at which it is fastest, against all keys:",
+            peers(found["gaussian"]),
+        ]
     parts += [figures(found["loo"], found["additive"]), "Dot products:", dot(found["dot"])]
     if found["layers"]:
         parts += ["Layers with valid lengths:", layers(found["layers"])]
@@ -45,11 +48,13 @@ def peers(rows: list[dict[str, Any]]) -> str:
     cells = []
     for row in rows:
         for peer in row["peers"]:
-            told = [peer.get("reason", ""), "", ""]
+            figures = [peer.get("reason", ""), "", "", ""]
             if "rate" in peer:
-                told = [f"{peer['rate']:.3f}", f"{peer['error']:.1e}", f"{row['rate'] / peer['rate']:.1f}×"]
-            cells.append([str(row["d"]), peer["name"], *told])
-    return table(["d", "peer", "T pairs/s", "error", "regard is"], cells)
+                # Records of before did not keep the number of queries.
+                queries = f"{peer['queries']:,}" if "queries" in peer else ""
+                figures = [f"{peer['rate']:.3f}", queries, f"{peer['error']:.1e}", f"{row['rate'] / peer['rate']:.1f}×"]
+            cells.append([str(row["d"]), peer["name"], *figures])
+    return table(["d", "peer", "T pairs/s", "queries", "error", "regard is"], cells)
 
 
 def figures(loo: dict[str, Any], add: dict[str, Any]) -> str:

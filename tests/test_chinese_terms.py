@@ -13,7 +13,7 @@ ROOT = PACKAGE.parent.parent
 READ = [
     *(path for path in sorted(PACKAGE.rglob("*")) if path.suffix in {".md", ".json", ".toml", ".html"}),
     ROOT / "README.zh-CN.md",
-    *sorted((ROOT / "docs").glob("*.zh.md")),
+    *sorted(path for path in (ROOT / "docs").rglob("*.zh.md") if "_build" not in path.parts),
 ]
 # The term, and what it is called elsewhere.
 TERMS = {

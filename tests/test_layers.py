@@ -227,8 +227,16 @@ def test_the_front_door_imports_nothing() -> None:
     assert set(regard._MODULES) <= set(MODULES)
 
 
+def lines_of_code(source: str) -> int:
+    """Lines without docstrings, whose length is that of the API reference."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, documented)]
+    texts = [node.body[0] for node in nodes if ast.get_docstring(node, clean=False) is not None]
+    return source.count("\n") - sum((text.end_lineno or text.lineno) - text.lineno + 1 for text in texts)
+
+
 def test_files_stay_short() -> None:
-    lines = {name: path.read_text(encoding="utf-8").count("\n") for name, path in MODULES.items()}
+    lines = {name: lines_of_code(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
     assert {name: count for name, count in lines.items() if count > LONGEST} == {}, "is each of them one idea?"
 
 

@@ -60,7 +60,11 @@ BAD = [
     (8, spoiled("size", np.inf), "X column 'size' must be finite, got infinity in row 3"),
     (9, FRAME.assign(age=1j), "X column 'age' must hold numbers or text, got complex128"),
     (10, FRAME.assign(age=[[1.0]] * 24), "X column 'age' must hold numbers or text, got"),
-    (11, FRAME.assign(age=pd.Timestamp("2020-01-01")), "X column 'age' must hold numbers or text, got datetime64"),
+    (
+        11,
+        FRAME.assign(age=pd.Timestamp("2020-01-01")),
+        "'age' must hold numbers or text, got datetime64.*; convert it to numbers of days",
+    ),
     (11, FRAME.assign(age=pd.Timedelta(1, "D")), "X column 'age' must hold numbers or text, got timedelta64"),
     (11, FRAME.assign(age=[pd.Timestamp("2020-01-01").date()] * 24), "X column 'age' must hold numbers or text, got"),
     (17, FRAME.set_axis(["size", "colour", "colour"], axis=1), "X must have distinct column names"),

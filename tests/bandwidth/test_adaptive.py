@@ -217,3 +217,68 @@ def test_errors():
         fitted(LocalLinearRegressor, ridge="loo")
     with pytest.raises(ValueError, match="'sgd'"):
         fitted(optimizer="sgd")
+
+
+@pytest.mark.parametrize("kind", [NadarayaWatsonRegressor, LocalLinearRegressor])
+@pytest.mark.parametrize("kernel", ["gaussian", "epanechnikov"])
+def test_a_given_k_is_its_definition(kind, kernel):
+    """In one feature: an ordinary fit at the distance to the k-th row, rounded to eight widths per doubling."""
+    X, y = data(n=80, d=1)
+    end = {"gaussian": 3.0, "epanechnikov": 1.0}[kernel]
+    model = fitted(kind, X, y, kernel=kernel, neighbours=12)
+    assert model.neighbours_ == 12
+    assert model.search_.tried.tolist() == [12]
+    scale = 1.0 / X.std()
+    for query in np.linspace(0.3, 6.0, 7):
+        reach = np.sort(np.abs(X[:, 0] - query))[11] * scale
+        h = 2.0 ** (np.rint(8.0 * np.log2(reach / end)) / 8.0) / scale
+        plain = kind(kernel=kernel, bandwidth=h).fit(X, y)
+        assert model.predict([[query]])[0] == pytest.approx(plain.predict([[query]])[0], rel=1e-9)
+
+
+def test_the_learned_k_given_is_the_same_model():
+    X, y = data()
+    learned = fitted(X=X, y=y)
+    given = fitted(X=X, y=y, neighbours=learned.neighbours_)
+    np.testing.assert_allclose(given.predict(X[:20] + 0.1), learned.predict(X[:20] + 0.1), rtol=1e-12)
+    assert given.loo_score_ == pytest.approx(learned.loo_score_, rel=1e-12)
+    np.testing.assert_allclose(given.w_, learned.w_)
+
+
+def test_a_span_is_a_share_of_the_rows():
+    X, y = data(n=100)
+    assert fitted(X=X, y=y, neighbours=0.25).neighbours_ == 25
+    assert fitted(X=X, y=y, neighbours=0.001).neighbours_ == 1
+    assert fitted(X=X, y=y, neighbours=0.9999).neighbours_ == 99
+    repeated = NadarayaWatsonRegressor(bandwidth="adaptive", neighbours=0.25)
+    assert repeated.fit(X, y, sample_weight=np.full(100, 2)).neighbours_ == 50
+
+
+def test_a_given_k_classifies():
+    X, y = data()
+    model = NadarayaWatsonClassifier(bandwidth="adaptive", neighbours=9).fit(X, y > 0.0)
+    assert model.neighbours_ == 9
+    assert model.score(X, y > 0.0) > 0.8
+
+
+@pytest.mark.parametrize("bad", [0, -1, 1.0, 0.0, 1.5, True, "9", np.nan])
+def test_neighbours_that_mean_nothing(bad):
+    with pytest.raises(ValueError, match="neighbours must be None, a whole number of at least 1, or a share"):
+        fitted(neighbours=bad)
+
+
+def test_neighbours_that_do_not_fit():
+    X, y = data(n=30)
+    with pytest.raises(ValueError, match="neighbours must be at most the 29 other rows, got 30"):
+        fitted(X=X, y=y, neighbours=30)
+    with pytest.raises(ValueError, match="neighbours needs bandwidth='adaptive', got bandwidth='loo'"):
+        NadarayaWatsonRegressor(neighbours=5).fit(X, y)
+
+
+def test_a_given_k_is_saved(tmp_path):
+    X, y = data()
+    model = fitted(X=X, y=y, neighbours=0.2)
+    regard.save(model, tmp_path / "model.regard")
+    again = regard.load(tmp_path / "model.regard")
+    assert again.get_params() == model.get_params()
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from pathlib import Path
 from typing import Any
@@ -230,7 +231,7 @@ def test_text_is_learned_from_as_it_is(here: Path, capfd) -> None:
     (here / "gap.csv").write_text("age,kind\n1,\n")
     ok(capfd, "predict", "m.regard", "gap.csv")
     (here / "words.csv").write_text("age,kind\nold,flat\n")
-    assert "column 'age' contains text, but the model was fitted with numbers in it" in refused(
+    assert "column 'age' contains text such as 'old', but the model was fitted with numbers in it" in refused(
         capfd, "predict", "m.regard", "words.csv"
     )
 
@@ -241,3 +242,38 @@ def test_a_column_of_names_is_left_out_and_told(here: Path, capfd) -> None:
     assert "left out 'name': 70 distinct texts, at most 64 are accepted" in str(
         ok(capfd, "fit", "named.csv", "--target", "y", "--out", "m.regard", "--bandwidth", "3")
     )
+
+
+def test_dates_are_features_in_days(here: Path, capfd) -> None:
+    days = [dt.date(2023, 12, 1) + dt.timedelta(i) for i in range(90)]
+    rows = "\n".join(f"{day},{'' if i == 5 else i % 7},{0.1 * i + i % 7}" for i, day in enumerate(days))
+    (here / "sales.csv").write_text(f"day,weekday,sold\n{rows}\n")
+    said = str(ok(capfd, "fit", "sales.csv", "--target", "sold", "--out", "m.regard", "--bandwidth", "loo"))
+    assert "'day': dates are counted in days since 1970-01-01" in said
+    assert "left out" not in said
+    epoch = dt.date(1970, 1, 1)
+    assert regard.load("m.regard").key_[:, 0].tolist() == [(day - epoch).days for day in days]
+    (here / "one.csv").write_text("weekday,day\n3,2023-12-04\n")
+    ok(capfd, "predict", "m.regard", "one.csv", "--out", "p.csv")
+    assert abs(read_table("p.csv").numbers("sold")[0] - 3.3) < 1.0
+    (here / "other.csv").write_text("weekday,day\n3,Monday\n")
+    assert "column 'day' contains text such as 'Monday', but the model was fitted with numbers in it" in refused(
+        capfd, "predict", "m.regard", "other.csv"
+    )
+
+
+@pytest.mark.parametrize("separator", "./-")
+def test_dates_of_another_order_are_left_out_with_advice(separator: str, here: Path, capfd) -> None:
+    days = [separator.join((str(i % 28 + 1), str(i % 12 + 1), "2023")) for i in range(100)]
+    rows = "\n".join(f"{day},{i},{2 * i}" for i, day in enumerate(days))
+    (here / "dated.csv").write_text(f"day,x,y\n{rows}\n")
+    said = str(ok(capfd, "fit", "dated.csv", "--target", "y", "--out", "m.regard", "--bandwidth", "3"))
+    assert "left out 'day': 84 distinct texts, at most 64 are accepted, and dates are read as 2024-12-31 only" in said
+
+
+@pytest.mark.parametrize("cells", [("1", "", "3", ""), ("red", "", "blue", " ")])
+def test_rows_without_a_target_are_refused_with_advice(cells: tuple[str, ...], here: Path, capfd) -> None:
+    (here / "open.csv").write_text("x,y\n" + "".join(f"{i},{cell}\n" for i, cell in enumerate(cells)))
+    said = refused(capfd, "fit", "open.csv", "--target", "y", "--out", "m.regard")
+    assert "open.csv: row 1, column 'y': is empty, as in 2 of 4 rows (rows are counted from 0" in said
+    assert "the target must be known: remove these rows, and apply regard predict to them" in said

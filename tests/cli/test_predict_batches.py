@@ -68,7 +68,15 @@ def test_one_warning_for_all_batches(here, line, capfd, small) -> None:
     assert out.split() == ["y", *["1.0"] * 10, "81.0", *["1.0"] * 10, "81.0"]
     assert err.count("\n") == 1
     assert err.startswith("regard: warning: rows 7 to 13: 1 of 7 rows of X (the first is row 3) have no training row")
-    assert err.endswith("(and the like in 1 more batches)\n")
+    assert err.endswith("(and the like in 1 more batch)\n")
+
+
+def test_several_warnings_of_one_batch_are_one_batch(here, capfd) -> None:
+    ok(capfd, "fit", "kinds.csv", "--target", "area", "--out", "m.regard", "--features", "age,kind")
+    Path("new.csv").write_text("age,kind\n30,castle\n")
+    _, err = ok(capfd, "predict", "m.regard", "new.csv", "--interval", "0.9", "--explain", "1")
+    assert err.count("the category 'castle', which did not occur in fit") == 1
+    assert "more batch" not in err
 
 
 def test_an_error_says_of_which_rows(here, line, capfd, small) -> None:

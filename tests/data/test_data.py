@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gzip
 import io
 import os
@@ -106,6 +107,46 @@ def test_text_and_mixed_columns() -> None:
             t.numbers(name)
     with pytest.raises(TableError, match="holds numbers, not text"):
         t.labels("x")
+
+
+def test_dates_are_days() -> None:
+    t = table(
+        day=["1970-01-02", "", "1969-12-31"],
+        time=["2024-02-29 06:00", "2024-02-29T12:00:00Z", "2024-02-29 13:00+01:00"],
+        frame=["1970-01-01 00:00:00.000000000", "1970-01-01 18:00:00.000001", " 1970-01-01 "],
+    )
+    assert not any(t.is_text(name) for name in t.names)
+    assert t.cells("day").tolist()[::2] == [1.0, -1.0]
+    assert np.isnan(t.cells("day")[1])
+    first = (dt.date(2024, 2, 29) - dt.date(1970, 1, 1)).days
+    assert t.cells("time").tolist() == [first + 0.25, first + 0.5, first + 0.5]
+    np.testing.assert_allclose(t.cells("frame"), [0.0, 0.75, 0.0], rtol=0.0, atol=1e-10)
+    with pytest.raises(
+        TableError, match="row 0, column 'day': '1970-01-02' is not a number: this is a column of dates"
+    ):
+        t.numbers("day")
+
+
+@pytest.mark.parametrize("cell", ["2024-02-30", "2024-13-01", "31.12.2024", "20240101", "2024-01-01 25:00", "soon"])
+def test_one_cell_that_is_not_a_date_makes_text(cell: str) -> None:
+    t = table(day=["2024-01-01", cell])
+    assert not t.has_dates("day")
+    assert t.column("day").tolist() == ["2024-01-01", cell]
+
+
+def test_a_date_of_another_order_is_named() -> None:
+    with pytest.raises(
+        TableError, match=r"row 0, column 'day': '31\.12\.2024' is not a date such as 2024-12-31, nor a"
+    ):
+        table(day=["31.12.2024", "31.12.2024"]).numbers("day")
+    assert table(day=["31.12.2024", "1.2.2024"]).is_text("day")
+    assert not table(price=["1.234.567", "2.000.000"]).is_text("price")
+
+
+@pytest.mark.parametrize("mark", ["NA", "n/a", "-", "?"])
+def test_marks_of_missing_entries_are_refused_with_advice(mark: str) -> None:
+    with pytest.raises(TableError, match=r"is not a plain number .*; leave the cell empty if the entry is missing"):
+        table(x=["1", mark]).cells("x")
 
 
 def test_missing_cells_name_their_row() -> None:

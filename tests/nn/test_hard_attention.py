@@ -173,7 +173,7 @@ def test_the_entropy_bonus_has_the_gradient_of_the_entropy(estimator):
     attention = HardAttention(DotProductScore(), estimator, entropy_weight=0.7)
     leaf, other = q.clone().requires_grad_(), q.clone().requires_grad_()
     look = attention(leaf, k, v)
-    look.objective(torch.zeros(look.choice.shape, dtype=torch.float64)).sum().backward()
+    look.objective(0.0 * look.output.sum(-1)).sum().backward()
     weights = torch.softmax(other @ k.transpose(1, 2) / 3**0.5, -1)
     (0.7 * (weights * weights.log()).sum()).backward()
     assert torch.allclose(leaf.grad, other.grad, rtol=1e-10, atol=1e-13)
@@ -370,3 +370,22 @@ def test_state_and_words():
     text = repr(attention)
     assert "estimator='reinforce', temperature=1.0, samples=1, entropy_weight=0.002" in text
     assert "MovingAverage(decay=0.9)" in text
+
+
+@pytest.mark.parametrize("estimator", ["straight_through", "gumbel"])
+def test_a_cost_without_a_gradient_is_a_warning(estimator):
+    attention = HardAttention(GaussianScore(), estimator)
+    look = attention(*inputs())
+    wrong = (look.output[..., 0] > 0.5).double()
+    with pytest.warns(UserWarning, match=f"estimator='{estimator}' .* this cost has no gradient"):
+        look.objective(wrong).mean().backward()
+    assert attention.score.w.grad == 0.0
+
+
+@pytest.mark.parametrize("estimator", ["reinforce", "marginal"])
+def test_a_cost_of_zeros_and_ones_teaches_the_others(estimator):
+    attention = HardAttention(GaussianScore(), estimator)
+    q, k, v = inputs(queries=20, keys=30)
+    look = attention(q, k, v)
+    look.objective((look.output[..., 0] > v[..., 0].median()).double()).mean().backward()
+    assert attention.score.w.grad != 0.0

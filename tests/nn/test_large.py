@@ -10,22 +10,22 @@ from regard.nn import AttentionPooling, DotProductScore, GaussianScore, multi_he
 from regard.tensors import pool_inputs
 from regard.tensors import tensor_planner as planner
 from support.modules import SCORES, every_score, inputs, masks
+from support.tensor_paths import take_blocks, take_engines
 
 MASKS = masks(3, 5)
 
 
-@pytest.fixture
-def calls(monkeypatch):
-    """Every problem is large, here and to the compiled programs; the calls are counted."""
+@pytest.fixture(params=["blocks", "engines"])
+def calls(monkeypatch, request):
+    """Every problem is large; the calls are counted."""
     seen = []
 
     def counted(*args, **options):
         seen.append(args[1])
         return pool_inputs(*args, **options)
 
-    monkeypatch.setattr(planner, "MIN_LARGE_LAYER", 0)
+    (take_blocks if request.param == "blocks" else take_engines)(monkeypatch)
     monkeypatch.setattr(regard.nn.attention_pooling, "pool_inputs", counted)
-    monkeypatch.setitem(planner.MAX_DENSE, "cpu", -1)
     return seen
 
 
@@ -45,8 +45,8 @@ def answered(layer, tensors, options):
 def test_large_is_small(name, option, calls, monkeypatch):
     layer, given = AttentionPooling(SCORES[name](3)), inputs()
     large = answered(layer, given, MASKS[option])
-    assert len(calls) == (name != "concatenated")
-    monkeypatch.setattr(planner, "MIN_LARGE_LAYER", 1 << 60)
+    assert len(calls) == 1
+    monkeypatch.setattr(planner, "layer_is_dense", lambda *args, **options: True)
     for one, other in zip(large, answered(layer, given, MASKS[option]), strict=True):
         assert one.dtype == other.dtype
         torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-12)
@@ -55,7 +55,6 @@ def test_large_is_small(name, option, calls, monkeypatch):
 def test_what_is_not_plain_softmax_stays(calls):
     given = inputs()
     AttentionPooling(GaussianScore())(*given, need_weights=True)
-    AttentionPooling(GaussianScore(), dropout=0.5).train()(*given)
     AttentionPooling(GaussianScore(), normalise=sparsemax)(*given)
     AttentionPooling(lambda q, k: q @ k.transpose(-2, -1))(*given)
     learned = torch.zeros(3, 5, requires_grad=True)

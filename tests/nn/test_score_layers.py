@@ -16,8 +16,8 @@ from regard.nn import (
     GaussianScore,
     HardAttention,
 )
-from regard.tensors import tensor_planner as planner
 from support.modules import inputs
+from support.tensor_paths import take_blocks, take_engines
 
 D = 3
 W = np.random.default_rng(0).normal(size=(D, 2))
@@ -97,6 +97,7 @@ def test_31_far_queries_stay_inside_the_values(distance):
     assert score.w.grad.isfinite()
 
 
+WAYS = {"blocks": take_blocks, "engines": take_engines}
 LIMITS = [
     (torch.float32, 1e20, 1.0, [0.0, 1.0]),
     (torch.float32, 0.3, 1e25, [0.0, 1.0]),
@@ -110,11 +111,11 @@ LIMITS = [
 
 @pytest.mark.parametrize(
     ("way", "dtype", "at", "w", "expected"),
-    [(way, *limit) for way in ("small", "large") for limit in LIMITS] + [("compile", *LIMITS[0])],
+    [(way, *limit) for way in ("small", *WAYS) for limit in LIMITS] + [("compile", *LIMITS[0])],
 )
 def test_31_the_limit_is_the_nearest_key(way, dtype, at, w, expected, monkeypatch):
-    if way == "large":
-        monkeypatch.setattr(planner, "MIN_LARGE_LAYER", 0)
+    if way in WAYS:
+        WAYS[way](monkeypatch)
     q, k = torch.tensor([[[at]]], dtype=dtype, requires_grad=True), torch.tensor([[[-1.0], [1.0]]], dtype=dtype)
     v = torch.tensor([[[2.0], [4.0]]], dtype=dtype, requires_grad=True)
     layer = AttentionPooling(GaussianScore(w, dtype=dtype))

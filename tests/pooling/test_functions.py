@@ -22,7 +22,7 @@ ADDITIVE = Additive(np.ones((2, 1)), np.ones((2, 1)), np.ones(2))
 
 def test_the_public_names():
     assert regard.pool is public.pool
-    assert regard.attention_weights is attention_weights
+    assert regard.attention_weights is public.attention_weights
     assert regard.explain_plan is public.explain_plan
     assert regard.Pooled is Pooled
     assert Pooled._fields == ("output", "logsumexp")

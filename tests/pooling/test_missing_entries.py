@@ -1,4 +1,4 @@
-"""Missing entries: no distance where either row lacks a column, the others lengthened; refused unless asked for."""
+"""Missing entries: keys that have all columns of the query, distances in these lengthened; refused unless asked for."""
 
 from __future__ import annotations
 
@@ -26,22 +26,48 @@ def problem(gaps: float, Q: int = 15, K: int = 40, d: int = 3, P: int = 2):
     return query, key, value
 
 
-def parts(query, key, w):
-    """Differences, which pairs have them, and the lengthened u²."""
+def parts(query, key, w, s=None):
+    """Differences, which pairs are compared, and the lengthened u²."""
     delta = key[None] - query[:, None]
     common = ~np.isnan(delta)
     delta = np.where(common, delta, 0.0)
     counted = np.maximum(common.sum(axis=2), 1)
-    return delta, common, ((delta * w) ** 2).sum(axis=2) * key.shape[1] / counted
+    full = (common | np.isnan(query)[:, None]).all(axis=2) & (True if s is None else s > 0)
+    compared = np.where(full.any(axis=1, keepdims=True), full, common.any(axis=2))
+    return delta, compared, ((delta * w) ** 2).sum(axis=2) * key.shape[1] / counted
+
+
+@pytest.fixture(params=["keys without gaps too", "a gap in every key"])
+def keys_with_gaps(request):
+    """A problem with gaps; if every key has one, complete queries are compared with all keys."""
+    query, key, value = problem(0.3)
+    if request.param == "a gap in every key":
+        key[np.arange(len(key)), np.arange(len(key)) % 3] = np.nan
+        key[np.isnan(key).all(axis=1)] = [np.nan, 1.0, -1.0]
+        query[:5] = RNG.normal(size=(5, 3))
+    return query, key, value
+
+
+def test_rows_with_gaps_change_nothing_for_complete_queries():
+    query, key, value = problem(0.0)
+    gappy = np.where(RNG.random((30, 3)) < 0.4, np.nan, 1.0)
+    gappy[0] = np.nan
+    gappy[1:, 0] = np.nan
+    both, values = np.concatenate([key, gappy]), np.concatenate([value, np.full((30, 2), 1e3)])
+    w = np.arange(3)
+    alone = pool_with_missing(query, key, value, Gaussian(0.7), w, degree=1, ridge=0.1)[0]
+    found = pool_with_missing(query, both, values, Gaussian(0.7), w, degree=1, ridge=0.1)[0]
+    assert np.allclose(found, alone, rtol=1e-9)
+    assert not weights_with_missing(query, both, Gaussian(0.7), w)[:, len(key) :].any()
 
 
 @pytest.mark.parametrize("weight", [None, "repetitions", "importances"])
-def test_means_and_weights_are_the_formula(weight):
-    query, key, value = problem(0.3)
+def test_means_and_weights_are_the_formula(weight, keys_with_gaps):
+    query, key, value = keys_with_gaps
     s = {None: None, "repetitions": RNG.integers(0, 4, len(key)), "importances": 1e6 * RNG.random(len(key))}[weight]
     w = np.array([1.0, 2.0, 0.5])
-    _, common, u2 = parts(query, key, w)
-    K = np.where(common.any(axis=2), np.exp(-0.5 * u2), 0.0) * (1.0 if s is None else s)
+    _, compared, u2 = parts(query, key, w, s)
+    K = np.where(compared, np.exp(-0.5 * u2), 0.0) * (1.0 if s is None else s)
     A = K / K.sum(axis=1, keepdims=True)
     output, _, _ = pool_with_missing(query, key, value, Gaussian(w), np.arange(3), sample_weight=s)
     assert np.allclose(output, A @ value, rtol=1e-12, atol=1e-13)
@@ -53,8 +79,8 @@ def test_means_and_weights_are_the_formula(weight):
 def test_rows_are_told_apart_by_every_column_they_lack(d):
     query, key, value = problem(0.1, d=d)
     w = RNG.uniform(0.2, 0.5, d)
-    _, common, u2 = parts(query, key, w)
-    K = np.where(common.any(axis=2), np.exp(-0.5 * u2), 0.0)
+    _, compared, u2 = parts(query, key, w)
+    K = np.where(compared, np.exp(-0.5 * u2), 0.0)
     A = K / K.sum(axis=1, keepdims=True)
     assert np.allclose(weights_with_missing(query, key, Gaussian(w), np.arange(d)), A, rtol=1e-10, atol=1e-14)
     assert np.allclose(pool_with_missing(query, key, value, Gaussian(w), np.arange(d))[0], A @ value, rtol=1e-12)
@@ -65,8 +91,8 @@ def test_rows_are_told_apart_by_every_column_they_lack(d):
 def test_lines_lean_on_what_both_rows_have(ridge):
     query, key, value = problem(0.2)
     w = np.array([0.5, 0.7, 0.4])
-    delta, common, u2 = parts(query, key, w)
-    K = np.where(common.any(axis=2), np.exp(-0.5 * u2), 0.0)
+    delta, compared, u2 = parts(query, key, w)
+    K = np.where(compared, np.exp(-0.5 * u2), 0.0)
     output, _, _ = pool_with_missing(query, key, value, Gaussian(w), np.arange(3), degree=1, ridge=ridge)
     for i in range(len(query)):
         a = K[i] / K[i].sum()
@@ -123,8 +149,8 @@ def test_plain_arrays_with_nan():
     y = X.sum(axis=1)
     X[::7, 1] = np.nan
     model = NadarayaWatsonRegressor(bandwidth=0.5, missing="ignore").fit(X, y)
-    _, _, u2 = parts(X, X, 2.0)
-    K = np.exp(-0.5 * u2)
+    _, compared, u2 = parts(X, X, 2.0)
+    K = np.where(compared, np.exp(-0.5 * u2), 0.0)
     assert np.allclose(model.predict(X), K @ y / K.sum(axis=1), rtol=1e-12)
     labels = np.where(y > 0, "up", "down")
     classes = NadarayaWatsonClassifier(bandwidth=0.5, missing="ignore").fit(X, labels)

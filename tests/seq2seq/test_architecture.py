@@ -125,14 +125,6 @@ def test_gradients_are_those_of_differences(used):
     assert torch.autograd.gradcheck(value, tuple(parameters.values()), fast_mode=True)
 
 
-def test_there_is_no_gradient_of_a_gradient():
-    whole = model()
-    parameter = whole.decoder.recurrent.weight_hh_l0
-    (grad,) = torch.autograd.grad(whole(SOURCE, LENGTHS, TARGET)[0].square().sum(), parameter, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        grad.sum().backward()
-
-
 @pytest.mark.parametrize("kind", [KINDS["standard"], KINDS["lstm"], KINDS["none"]], ids=["standard", "lstm", "none"])
 def test_where_own_is_set_the_step_hears_itself(kind):
     whole = model(**kind)

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from support.tensor_paths import take_blocks, take_engines
+
 
 @pytest.fixture(autouse=True)
 def _steady():
@@ -28,7 +30,11 @@ def layers(monkeypatch, interpreted):
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """Tensors on a CPU go to the compiled programs of the tiled engine, however few they are."""
-    from regard.tensors import tensor_planner as planner
+    """Tensors on a CPU go to the compiled programs of the engines, however few they are."""
+    take_engines(monkeypatch)
 
-    monkeypatch.setitem(planner.MAX_DENSE, "cpu", -1)
+
+@pytest.fixture
+def blocks(monkeypatch):
+    """Tensors on a CPU go through small blocks of queries, where scores are products."""
+    take_blocks(monkeypatch)

@@ -102,7 +102,7 @@ def test_products_are_not_taken_where_they_lose(programs, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("way", ["compiled", "programs"])
+@pytest.mark.parametrize("way", ["blocks", "compiled", "programs"])
 @pytest.mark.parametrize("score", ["gaussian", "additive"])
 def test_half_precision_is_summed_in_single(score, way, dtype, request):
     request.getfixturevalue(way)

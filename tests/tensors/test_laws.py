@@ -12,8 +12,8 @@ from regard.tensors import fused_pool
 from support.fused_cases import answer, case, excess, plain_pool
 from support.soak import FULL
 
-WAYS = pytest.mark.parametrize("way", ["plain", "compiled", "programs"])
-BOTH = pytest.mark.parametrize("way", ["compiled", "programs"])
+WAYS = pytest.mark.parametrize("way", ["plain", "blocks", "compiled", "programs"])
+BOTH = pytest.mark.parametrize("way", ["blocks", "compiled", "programs"])
 
 
 def take(way: str, request: pytest.FixtureRequest) -> None:

@@ -181,11 +181,36 @@ def test_what_they_do_not_know_goes_on(layers, monkeypatch):
         fused_pool(*x, Gaussian(), mask=torch.ones(5, 6, dtype=torch.int64))
 
 
-def test_no_second_derivative(layers):
+SECOND = {
+    "gaussian": lambda: Gaussian(torch.tensor(0.7, requires_grad=True)),
+    "dot": lambda: DotProduct(torch.tensor(0.7, requires_grad=True)),
+    "additive": lambda: Additive(
+        *(
+            torch.linspace(-1.0, 1.0, 4 * n).reshape(shape).requires_grad_()
+            for n, shape in ((3, (4, 3)), (3, (4, 3)), (1, (4,)))
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SECOND)
+@pytest.mark.parametrize("masked", [False, True])
+def test_second_derivatives(name, masked, request):
+    """Also of a loss that is linear in the output, whose gradient requires none."""
     x = [torch.randn(1, n, 3, requires_grad=True) for n in (5, 6, 6)]
-    (first,) = torch.autograd.grad((fused_pool(*x, Gaussian())[0] ** 2).sum(), x[0], create_graph=True)
-    with pytest.raises(RuntimeError, match="differentiate twice"):
-        first.sum().backward()
+    score = SECOND[name]()
+    leaves = [*x, *vars(score).values()]
+    options = {"valid_lens": torch.tensor([4])} if masked else {}
+
+    def second() -> list[torch.Tensor]:
+        output, logsumexp = fused_pool(*x, score, **options)
+        first = torch.autograd.grad(output.sum() + logsumexp.sum(), leaves, create_graph=True)
+        return list(torch.autograd.grad(sum((part * part.detach().sin()).sum() for part in first), leaves))
+
+    expected = second()
+    request.getfixturevalue("layers")
+    for found, one in zip(second(), expected, strict=True):
+        torch.testing.assert_close(found, one, rtol=2e-4, atol=2e-5)
 
 
 @pytest.mark.parametrize("reach", [1.0, 40.0, 1e4])

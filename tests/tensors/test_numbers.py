@@ -11,7 +11,7 @@ import regard
 from regard.scores import Additive, DotProduct, Epanechnikov, Gaussian, Laplace
 from regard.tensors import fused_pool
 
-WAYS = pytest.mark.parametrize("way", ["plain", "compiled", "programs", "layers"])
+WAYS = pytest.mark.parametrize("way", ["plain", "blocks", "compiled", "programs", "layers"])
 KEY, VALUE = torch.tensor([[-1.0], [1.0]]), torch.tensor([2.0, 4.0])
 SCORES = {
     "gaussian": Gaussian(),

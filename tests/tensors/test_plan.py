@@ -38,6 +38,7 @@ def taken(monkeypatch):
         return "products" if args[4] in (GAUSSIAN_PRODUCTS, DOT_PRODUCTS) else "fused"
 
     spied(regard.tensors, "dense_pool", "dense")
+    spied(regard.tensors.query_blocks._BlockFunction, "apply", "blocks")
     spied(layer_autograd, "layer_forward", "layer")
     spied(operators, "pool_op", program)
     # An engine of a CPU is loaded by its name.
@@ -55,6 +56,9 @@ ON_A_CPU = [
     ((2, 3), 5, 7, 3, 2, Laplace(0.5), {"mask": torch.ones(7) > 0}),
     ((2,), 0, 7, 3, 2, HIDDEN, {}),
     ((1,), 700, 800, 3, 1, Gaussian(), {}),
+    ((1,), 700, 800, 3, 1, Gaussian(99.0), {}),
+    ((3,), 1000, 1100, 3, 1, Gaussian(0.5), {}),
+    ((3,), 700, 800, 70, 1, Gaussian(0.5), {}),
     ((2,), 700, 800, 3, 1, DotProduct(), {"sample_weight": torch.ones(800)}),
     ((2, 1), 1200, 1000, 3, 1, HIDDEN, {}),
     ((1,), 2500, 3000, 2, 1, Epanechnikov(20.0), {}),
@@ -73,7 +77,7 @@ def test_on_a_cpu(batch, Q, K, d, P, score, options, dtype, taken):
     ways = [way for way in dict.fromkeys(taken) if way != "compiled"]
     assert ways[0] == made.steps[0].engine
     assert set(ways) <= {step.engine for step in made.steps}
-    assert (taken[0] == "compiled") == (made.steps[0].engine != "dense")
+    assert (taken[0] == "compiled") == (made.steps[0].engine not in ("dense", "blocks"))
     assert made.sketch.batch == batch
     assert (made.sketch.queries, made.sketch.keys) == (Q, K)
 
@@ -147,9 +151,9 @@ def test_layers_ask_the_same_planner(taken, monkeypatch):
     given = tensors((1,), 30, 40, 2, 1)
     AttentionPooling(GaussianScore())(*given)
     assert not taken, "scores and weights of a small layer are its own"
-    monkeypatch.setattr(planner, "MIN_LARGE_LAYER", 30 * 40 * 2)
+    monkeypatch.setattr(planner, "MAX_PAIRS_WITHOUT_BLOCKS", 30 * 40 - 1)
     AttentionPooling(GaussianScore())(*given)
-    assert taken == [regard.explain_plan(*given, Gaussian()).steps[0].engine]
+    assert taken == ["blocks"] == [regard.explain_plan(*given, Gaussian()).steps[0].engine]
     AttentionPooling(GaussianScore())(*given, need_weights=True)
     AttentionPooling(GaussianScore(), normalise=sparsemax)(*given)
     assert len(taken) == 1
@@ -163,7 +167,7 @@ def test_the_plan_in_words():
         "  exact to rounding: no query loses any of its attention mass",
     ]
     text = str(regard.explain_plan(*tensors((), 700, 800, 3, 1), Gaussian(), engine="fused"))
-    assert text.startswith("700 queries × 800 keys in 3-D, 1 value column, float32 on cpu, Gaussian score\n  1. tiled,")
+    assert text.startswith("700 queries × 800 keys in 3-D, 1 value column, float32 on cpu, Gaussian score\n  1. dense,")
 
 
 def test_explain_plan_refuses_what_pool_refuses():

@@ -35,17 +35,21 @@ def test_gradgradcheck_where_it_is_plain_torch():
     assert torch.autograd.gradgradcheck(lambda q, k, v, w: fused_pool(q, k, v, Gaussian(w)), (*leaves, w))
 
 
-@pytest.mark.parametrize("way", ["compiled", "programs"])
-def test_55_a_second_backward_is_an_error(way, request):
+@pytest.mark.parametrize("way", ["blocks", "compiled", "programs"])
+def test_55_a_second_backward_is_right(way, request):
+    query, key, value = torch.randn(1, 3, 2, requires_grad=True), torch.randn(1, 4, 2), torch.randn(1, 4, 1)
+
+    def second() -> torch.Tensor:
+        output, _ = fused_pool(query, key, value, Gaussian())
+        (grad,) = torch.autograd.grad(output.sum(), query, create_graph=True)
+        return torch.autograd.grad(grad.sum(), query)[0]
+
+    expected = second()
     request.getfixturevalue(way)
-    query = torch.randn(1, 3, 2, requires_grad=True)
-    output, _ = fused_pool(query, torch.randn(1, 4, 2), torch.randn(1, 4, 1), Gaussian())
-    (grad,) = torch.autograd.grad(output.sum(), query, create_graph=True)
-    with pytest.raises(NotImplementedError, match="no second derivatives"):
-        grad.sum().backward()
+    torch.testing.assert_close(second(), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("way", ["compiled", "programs"])
+@pytest.mark.parametrize("way", ["blocks", "compiled", "programs"])
 @pytest.mark.parametrize("code", [0, 9, 10] if FULL else [0])
 def test_opcheck(way, code, request):
     request.getfixturevalue(way)
@@ -55,7 +59,7 @@ def test_opcheck(way, code, request):
     sides = [torch.randn(2, n, 2, requires_grad=True) for n in (3, 4, 4)]
     mask = torch.rand(2, 3, 4) < 0.8
     who = mask, None, None, torch.arange(3)[None], torch.arange(4)[None], None
-    torch.library.opcheck(pool_op, (*sides, w, code, *who))
+    torch.library.opcheck(pool_op, (*sides, w, code, *who, 0.0))
 
 
 def test_torch_compile(compiled):

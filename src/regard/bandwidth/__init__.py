@@ -3,6 +3,9 @@
 ``resolve`` turns an estimator's ``bandwidth`` parameter and its data into numbers, ``learned`` minimises a criterion;
 ``rules`` has the rules of thumb, which need no search, ``objective`` the criteria and ``search`` the search. h is the
 bandwidth of statistics, w = 1/h the parameter of the score.
+
+>>> CRITERIA, OPTIMIZERS, sorted(RULES)
+(('loo', 'gcv', 'aicc'), ('lbfgs', 'sgd'), ['scott', 'silverman'])
 """
 
 from __future__ import annotations
@@ -43,7 +46,22 @@ OPTIMIZERS = ("lbfgs", "sgd")
 
 
 class Width(NamedTuple):
-    """h and w = 1/h of one choice: numbers if a number was given, otherwise one entry per feature."""
+    """h and w = 1/h of one choice: numbers if a number was given, otherwise one entry per feature.
+
+    Attributes
+    ----------
+    bandwidth : float, array (d,) or None
+        h > 0, inf for an ignored feature; None if w is a matrix.
+    w : float, array (d,) or (d, r)
+        1/h, 0 for an ignored feature.
+    ridge : float, default=0.0
+        λ of local lines.
+    search : Search, default=None
+        The search that found it, if it was learned.
+
+    >>> Width(2.0, 0.5).ridge
+    0.0
+    """
 
     bandwidth: Any  # h > 0, inf for an ignored feature; None if w is a matrix
     w: Any  # 1/h, 0 for an ignored feature
@@ -52,7 +70,22 @@ class Width(NamedTuple):
 
     @classmethod
     def of(cls, w: Array, ridge: float = 0.0, search: Search | None = None) -> Width:
-        """The width of a w: (), (d,) or a matrix."""
+        """The width of a w: (), (d,) or a matrix.
+
+        Parameters
+        ----------
+        w : array (), (d,) or (d, r)
+            1/bandwidth.
+        ridge : float, default=0.0
+            λ of local lines.
+        search : Search, default=None
+            The search that found it.
+
+        Returns
+        -------
+        Width
+            With plain floats if w is a single number.
+        """
         if w.ndim == 2:
             return cls(None, w, ridge, search)
         with np.errstate(divide="ignore", over="ignore"):
@@ -72,8 +105,34 @@ def learned(
 ) -> Width:
     """The width with the smallest criterion, in the units of X.
 
-    ``optimizer`` "sgd" is the notes' recipe from ``start``, "lbfgs" the search; a ``ridge`` of None is learned too;
-    ``seed`` chooses the subsamples if rows are many.
+    Parameters
+    ----------
+    objective : Objective
+        Data and criterion.
+    metric : {"feature", "scalar", "full"}, default="feature"
+        Learn one w per feature, one for all, or a matrix (d, d).
+    optimizer : {"lbfgs", "sgd"}, default="lbfgs"
+        "lbfgs" is the search, "sgd" the notes' recipe from ``start``.
+    ridge : float or None, default=0.0
+        λ of local lines; None learns it too.
+    start : float or array (d,), default=None
+        First w of "sgd", which needs it.
+    seed : int, default=0
+        Chooses the subsamples if rows are many.
+    progress : callable (evaluation, criterion), default=None
+        Called after every evaluation.
+
+    Returns
+    -------
+    Width
+        With its ``search``.
+
+    *Cost*: see ``learn``; with more than 20,000 rows the search runs on subsamples.
+
+    >>> x = np.linspace(0.0, 6.0, 40)[:, None]
+    >>> found = learned(Objective.of(x, np.sin(x[:, 0])))
+    >>> bool(0.01 < found.bandwidth[0] < 1.0)
+    True
     """
     if optimizer == "sgd":
         assert start is not None
@@ -95,14 +154,29 @@ def resolve(
 
     Parameters
     ----------
-    bandwidth : number, (d,) numbers, the name of a rule in ``RULES``, or "plugin", which needs y
-        Numbers are in the units of X and nothing is rescaled. They are above 0; inf ignores a feature.
-    X : (n, d), kernel : a name of ``regard.scores.KERNELS``, sample_weight : (n,)
-        What the rules use; not used if ``bandwidth`` is a number.
+    bandwidth : float, array (d,) or str
+        Numbers are in the units of X and nothing is rescaled. They are above 0; inf ignores a feature. A text is the
+        name of a rule in ``RULES``, or "plugin", which needs y.
+    X : array (n, d)
+        Training rows. Rules use them; of numbers only the count of features is checked.
+    y : array (n,) or (n, P), default=None
+        What "plugin" uses.
+    kernel : str, default="gaussian"
+        Name in ``regard.scores.KERNELS``, for which a rule is scaled.
+    sample_weight : array (n,), default=None
+        What the rules use; see ``regard.bandwidth.scott``.
 
     Returns
     -------
-    Width(bandwidth, w). *Cost*: O(d), or that of the rule.
+    Width
+        ``bandwidth`` and ``w``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If ``bandwidth`` is not one of these.
+
+    *Cost*: O(d), or that of the rule.
 
     >>> resolve(2.0, [[0.0], [1.0]])[:2]
     (2.0, 0.5)

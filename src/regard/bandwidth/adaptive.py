@@ -150,12 +150,16 @@ def learn_neighbours(
     metric: str = "feature",
     ridge: float = 0.0,
     *,
+    neighbours: float | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> NeighbourSearch:
     """The k with the smallest leave-one-out error; several features have the scales of a fixed bandwidth.
 
-    *Cost*: some 40 passes of O(min(n, 4,000)·n·d) and one of O(n²·d); with several features a search before.
+    ``neighbours``: k itself, or a share of the rows, in (0, 1); None learns it.
+
+    *Cost*: some 40 passes of O(min(n, 4,000)·n·d) and one of O(n²·d), that one only if k is given; with several
+    features a search before.
     """
     w = _scales(objective, metric, ridge, progress)
     hood = neighbourhood_of(objective, w)
@@ -177,9 +181,12 @@ def learn_neighbours(
         return found[k]
 
     try:
-        steps = np.arange(int(np.log(most) / np.log(NEIGHBOUR_RATIO)) + 1)
-        ladder = sorted({*np.rint(NEIGHBOUR_RATIO**steps).astype(int).clip(1, most).tolist(), most})
-        _refine(value, ladder, min(range(len(ladder)), key=lambda i: value(ladder[i])))
+        if neighbours is None:
+            steps = np.arange(int(np.log(most) / np.log(NEIGHBOUR_RATIO)) + 1)
+            ladder = sorted({*np.rint(NEIGHBOUR_RATIO**steps).astype(int).clip(1, most).tolist(), most})
+            _refine(value, ladder, min(range(len(ladder)), key=lambda i: value(ladder[i])))
+        else:
+            value(_given(neighbours, len(hood.points)))
     except KeyboardInterrupt:
         if not found:
             raise
@@ -198,6 +205,15 @@ def learn_neighbours(
         empty=final.empty,
         interrupted=interrupted,
     )
+
+
+def _given(neighbours: float, points: int) -> int:
+    """k as a whole number; raises ValueError if there are not so many other rows."""
+    most = max(1, points - 1)
+    k = max(1, round(neighbours * points)) if isinstance(neighbours, float) else int(neighbours)
+    if not isinstance(neighbours, float) and k > most:
+        raise ValueError(f"neighbours must be at most the {most} other rows, got {neighbours}")
+    return min(k, most)
 
 
 def _scales(objective: Objective, metric: str, ridge: float, progress: Progress | None) -> Array:

@@ -26,9 +26,28 @@ def loo_objective(
 
     Parameters
     ----------
-    X : (n, d), y : (n,) or (n, P), score : a radial score of ``regard.scores``
-    sample_weight : (n,): integers are repetitions, of which one is left out; floats are importances of whole rows
-    groups : (n,) integers; rows of one group may not attend to each other
+    X : array (n, d)
+        Rows.
+    y : array (n,) or (n, P)
+        Their values.
+    score : Radial
+        A score of a kernel of ``regard.scores``, such as ``Gaussian(w=1.0)``; not ``Nearest``.
+    sample_weight : array (n,), default=None
+        Integers are repetitions, of which one is left out; floats are importances of whole rows.
+    groups : array (n,) of int, default=None
+        Rows of one group may not attend to each other.
+
+    Returns
+    -------
+    float
+        In the units of y², or relative to the variances if y has several columns.
+
+    Raises
+    ------
+    TypeError
+        If the score is not that of a kernel.
+    ValueError
+        If X, y and weights do not fit together or are not finite.
 
     *Empty rows*: predicted by the nearest other row. *Cost*: O(n²·d) time, O(n) memory and a tile. Beyond 20,000 rows a
     row may lose 1e-9 of its attention mass, and the time is that of ``pool``.

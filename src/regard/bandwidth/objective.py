@@ -61,7 +61,45 @@ class Evaluation(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Objective:
-    """Data, loss and criterion; call it with w to get an Evaluation. Make it by ``Objective.of``."""
+    """Data, loss and criterion; call it with w to get an Evaluation. Make it by ``Objective.of``.
+
+    Parameters
+    ----------
+    key : array (n, d)
+        Rows in float64, without those of weight zero.
+    loss : SquaredError, AbsoluteError or LogLoss
+        Values or classes of the rows, and their loss.
+    weight : array (n,) or None
+        Sample weights.
+    counts : array (n,)
+        How much each row counts in the mean.
+    repeated : array (n,) or None
+        Copies of a row beyond the first, where weights are repetitions.
+    labels : array (n,)
+        Rows with equal labels may not attend to each other.
+    rows : array (Q,)
+        Rows at which the criterion is evaluated.
+    kernel : str
+        Name in ``regard.scores.KERNELS``.
+    degree : int
+        0 for means, 1 for lines.
+    criterion : str
+        One of ``CRITERIA``.
+    engine : str
+        "auto", or the name of an engine.
+    tol : float, default=0.0
+        Fraction of its attention mass that a row may lose.
+    rough : bool, default=False
+        Compute lines in single precision, which is enough for a search.
+    coding : Coding, default=None
+        Of a mixed table: then w has one entry per part.
+    sloped : array (d,) of bool, default=None
+        Features that lines have slopes in; None means all.
+
+    >>> objective = Objective.of([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0])
+    >>> round(objective.in_units_of_y(objective(0.0).value), 12)
+    1.5
+    """
 
     key: Array  # (n, d) float64, rows of weight zero left out
     loss: SquaredError | LogLoss
@@ -98,7 +136,44 @@ class Objective:
         coding: Coding | None = None,
         sloped: Array | None = None,
     ) -> Objective:
-        """Check the data; y is (n,) or (n, P) numbers or, with ``classes``, (n,) numbers of classes."""
+        """Check the data and make the objective.
+
+        Parameters
+        ----------
+        X : array (n, d)
+            Rows, finite.
+        y : array (n,) or (n, P)
+            Numbers; with ``classes``, (n,) numbers of classes.
+        kernel : str, default="gaussian"
+            Name in ``regard.scores.KERNELS``.
+        degree : int, default=0
+            0 for means, 1 for lines.
+        criterion : {"loo", "gcv", "aicc"}, default="loo"
+            See ``regard.bandwidth.objective``.
+        classes : int, default=None
+            Number of classes; the loss is then the log-loss.
+        sample_weight : array (n,), default=None
+            Integers are repetitions, floats importances.
+        groups : array (n,), default=None
+            Rows of one group may not attend to each other.
+        engine : str, default="auto"
+            "auto", or the name of an engine.
+        loss : {"squared", "absolute"}, default="squared"
+            Loss of numbers.
+        coding : Coding, default=None
+            Of a mixed table.
+        sloped : array (d,) of bool, default=None
+            Features that lines have slopes in; None means all.
+
+        Returns
+        -------
+        Objective
+
+        Raises
+        ------
+        ValueError
+            If the data do not fit together, are not finite, or leave no row to predict from others.
+        """
         if criterion not in CRITERIA:
             raise ValueError(f"criterion must be one of {', '.join(map(repr, CRITERIA))}, got {criterion!r}")
         key, target = matrix("X", X).astype(np.float64), np.asarray(y)
@@ -132,11 +207,31 @@ class Objective:
         return cls(*facts, coding=coding, sloped=sloped)
 
     def evaluated_at(self, rows: Array) -> Objective:
-        """The same objective as a mean over some of the rows; all rows stay keys."""
+        """The same objective as a mean over some of the rows; all rows stay keys.
+
+        Parameters
+        ----------
+        rows : array of int
+            Positions among the rows that are evaluated now.
+
+        Returns
+        -------
+        Objective
+        """
         return replace(self, rows=self.rows[rows])
 
     def among(self, rows: Array) -> Objective:
-        """The objective of some of the rows, as if there were no others."""
+        """The objective of some of the rows, as if there were no others.
+
+        Parameters
+        ----------
+        rows : array of int
+            Positions of the rows to keep.
+
+        Returns
+        -------
+        Objective
+        """
         return replace(
             self,
             key=self.key[rows],
@@ -151,18 +246,57 @@ class Objective:
     def search_each(
         self, search: Callable[..., Any], subsamples: Sequence[tuple[Array, Array | None]], progress: Any = None
     ) -> list[Any]:
-        """``search(objective, evaluated, progress=…)`` for every subsample of rows, as if there were no others."""
+        """What a search finds for each subsample of rows, as if there were no others.
+
+        Parameters
+        ----------
+        search : callable (objective, evaluated, progress=…)
+            Called once per subsample.
+        subsamples : sequence of (rows, evaluated)
+            Positions of a subsample's rows, and which of them the search evaluates (None: all).
+        progress : callable, default=None
+            Passed on.
+
+        Returns
+        -------
+        list
+            What ``search`` returned.
+        """
         return [search(self.among(rows), evaluated, progress=progress) for rows, evaluated in subsamples]
 
     def answered(self, w: ArrayLike, ridge: float, rows: Array) -> tuple[Evaluation, Array]:
-        """The objective as a mean over ``rows``, and answers to all rows (n, P): NaN for those not evaluated."""
+        """The objective as a mean over ``rows``, and answers to all rows (n, P): NaN for those not evaluated.
+
+        Parameters
+        ----------
+        w : array (), (d,) or (d, r)
+            1/bandwidth.
+        ridge : float
+            λ of local lines.
+        rows : array of int
+            Positions of the rows to evaluate.
+
+        Returns
+        -------
+        tuple of an Evaluation and an array (n, P)
+        """
         found = self.evaluated_at(rows)(w, ridge)
         answer = np.full((len(self.rows), found.answer.shape[1]), np.nan)
         answer[rows] = found.answer
         return found, answer
 
     def in_units_of_y(self, value: float) -> float:
-        """A value of this objective, for which y has unit variance, as the criterion of the given y."""
+        """A value of this objective, for which y has unit variance, as the criterion of the given y.
+
+        Parameters
+        ----------
+        value : float
+            Value of an evaluation.
+
+        Returns
+        -------
+        float
+        """
         with np.errstate(divide="ignore"):
             return value + float(np.log(self.loss.unit)) if self.criterion == "aicc" else value * self.loss.unit
 
@@ -170,6 +304,15 @@ class Objective:
         """The score of leave-one-out predictions (n, P) in the units of y: R², or minus the log-loss.
 
         Rows whose prediction is NaN do not count.
+
+        Parameters
+        ----------
+        answer : array (n, P)
+            Predictions in the units of y, or class probabilities.
+
+        Returns
+        -------
+        float
         """
         known = ~np.isnan(answer).any(axis=1)
         rows = self.rows[known]
@@ -190,7 +333,17 @@ class Objective:
         return float(self.counts.sum())
 
     def seconds(self, w: ArrayLike) -> float:
-        """The planner's estimate of the seconds for one evaluation without its gradient."""
+        """The planner's estimate of the seconds for one evaluation without its gradient.
+
+        Parameters
+        ----------
+        w : array (), (d,) or (d, r)
+            1/bandwidth.
+
+        Returns
+        -------
+        float
+        """
         sketch = self._problem(RADIAL[self.kernel](self._of_features(w))).sketch()
         return estimate(replace(sketch, degree=2 * self.degree), self.engine)
 
@@ -326,7 +479,17 @@ class Objective:
         return fit_local(self._problem(score), self.degree, ridge, engine, own, self.sloped)
 
     def own(self, mass: Array) -> Partial:
-        """The state of the copies of every row that stay when one is left out, of this mass (Q,): at δ = 0."""
+        """The state of the copies of every row that stay when one is left out, of this mass (Q,): at δ = 0.
+
+        Parameters
+        ----------
+        mass : array (Q,)
+            Mass of the copies of each evaluated row that stay.
+
+        Returns
+        -------
+        Partial
+        """
         columns = self.loss.columns[self.rows]
         moments = np.zeros((len(mass), moment_count(columns.shape[1], self.key.shape[1], 2 * self.degree)))
         moments[:, : columns.shape[1]] = mass[:, None] * columns

@@ -26,8 +26,25 @@ DEGREE = 4
 def plugin(X: ArrayLike, y: ArrayLike, *, kernel: str = "gaussian", sample_weight: ArrayLike | None = None) -> Array:
     """Plug-in bandwidth (d,), inf for a feature that does not vary, at most a feature's range.
 
-    y is (n,) or (n, P) numbers; with several columns each is divided by its variance. Needs more rows with a weight
-    than the pilot has coefficients, 4·d + 1.
+    Parameters
+    ----------
+    X : array (n, d)
+        Rows; more rows with a weight than the pilot has coefficients, 4·d + 1.
+    y : array (n,) or (n, P)
+        Numbers; with several columns each is divided by its variance.
+    kernel : str, default="gaussian"
+        Name in ``regard.scores.KERNELS``.
+    sample_weight : array (n,), default=None
+        Integers are repetitions, floats importances.
+
+    Returns
+    -------
+    array (d,)
+
+    Raises
+    ------
+    ValueError
+        If there are too few rows.
 
     *Cost*: O(n·d²).
 

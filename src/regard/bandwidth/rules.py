@@ -31,6 +31,20 @@ def scott(X: ArrayLike, *, kernel: str = "gaussian", sample_weight: ArrayLike | 
 
     h_j = c · σ_j · n^(−1/(d+4)); σ_j with n − 1 in the denominator. See the module for weights, d and c.
 
+    Parameters
+    ----------
+    X : array (n, d)
+        Rows.
+    kernel : str, default="gaussian"
+        Name in ``regard.scores.KERNELS``; c makes all kernels smooth equally.
+    sample_weight : array (n,), default=None
+        Integers are repetitions, floats importances.
+
+    Returns
+    -------
+    array (d,)
+        In the units of X.
+
     *Cost*: O(n·d).
 
     >>> scott([[0.0, 7.0], [1.0, 7.0]]).round(3).tolist()
@@ -44,6 +58,20 @@ def silverman(X: ArrayLike, *, kernel: str = "gaussian", sample_weight: ArrayLik
     """Silverman's bandwidth (d,), inf for a feature that does not vary; outliers stretch it less than ``scott``.
 
     h_j = c · (4/(d+2))^(1/(d+4)) · min(σ_j, IQR_j/1.349) · n^(−1/(d+4)), and σ_j alone where IQR_j = 0.
+
+    Parameters
+    ----------
+    X : array (n, d)
+        Rows.
+    kernel : str, default="gaussian"
+        Name in ``regard.scores.KERNELS``; c makes all kernels smooth equally.
+    sample_weight : array (n,), default=None
+        Integers are repetitions, floats importances.
+
+    Returns
+    -------
+    array (d,)
+        In the units of X.
 
     *Cost*: O(n·log n·d).
 

@@ -26,7 +26,45 @@ SCALE_BOUNDS = (1e-140, 1e140)
 
 
 class Search(NamedTuple):
-    """The result of a search, and its history."""
+    """The result of a search, and its history.
+
+    Attributes
+    ----------
+    w : array (), (d,) or (d, r)
+        In the inverse units of X.
+    ridge : float
+        λ of local lines.
+    value : float
+        The criterion, in the units of y.
+    answer : array (n, P)
+        Leave-one-out predictions.
+    evaluations : int
+        Number of evaluations of the criterion.
+    path : array (evaluations,)
+        The criterion at every evaluation.
+    places : array (evaluations, size of w)
+        The w of every evaluation.
+    smoothed_out : array (d,) of bool
+        Features that are ignored.
+    edge : bool
+        Some bandwidth is at the lower bound of the search.
+    flat : bool
+        The criterion hardly depends on w.
+    minima : tuple of float
+        The criterion in the local minima of the first descents, best first.
+    empty : int
+        Number of rows without another row in reach.
+    interrupted : bool
+        The search was stopped by Ctrl-C; this is the best so far.
+    looked_at : int, default=None
+        Number of rows that the search evaluated; None means all.
+
+    >>> from regard import NadarayaWatsonRegressor
+    >>> x = np.linspace(0.0, 6.0, 40)[:, None]
+    >>> search = NadarayaWatsonRegressor().fit(x, np.sin(x[:, 0])).search_
+    >>> search.interrupted, search.smoothed_out.tolist(), len(search.path) == search.evaluations
+    (False, [False], True)
+    """
 
     w: Array  # in the units of X: (), (d,) or (d, r)
     ridge: float
@@ -70,10 +108,36 @@ def learn(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Search:
-    """The w with the smallest criterion; ``ridge`` is a fixed λ, or None to learn it too.
+    """The w with the smallest criterion.
+
+    Parameters
+    ----------
+    objective : Objective
+        Data and criterion.
+    metric : {"feature", "scalar", "full"}, default="feature"
+        Learn one w per feature, one for all, or a matrix (d, d).
+    ridge : float or None, default=0.0
+        A fixed λ of local lines; None learns it too.
+    seed : int, default=0
+        For the starts of the descents.
+    progress : callable (evaluation, criterion), default=None
+        Called after every evaluation.
+
+    Returns
+    -------
+    Search
+
+    Raises
+    ------
+    ValueError
+        If standard deviations of the features are too small or too large to be squared.
 
     *Cost*: some 20 to 80 evaluations of the objective, each O(n²·d); with at most 512 rows and 5 features up to some
     thousand.
+
+    >>> x = np.linspace(0.0, 6.0, 40)[:, None]
+    >>> learn(Objective.of(x, np.sin(x[:, 0]))).w.shape
+    (1,)
     """
     log = SearchLog(objective, ridge, progress)
     space = Parametrization.of(metric, objective.feature_scale)

@@ -75,6 +75,7 @@ def _check_kinds(model: Any, table: Table) -> None:
     """Raise TableError for numbers in a column that was text in fit, and vice versa; empty columns are accepted."""
     from regard.data import TableError
     from regard.data.columns import is_missing
+    from regard.data.table import DATE_OF_ANOTHER_ORDER, shown
 
     parts = model.coding_.parts if hasattr(model, "coding_") else ()
     text_columns = {part.names[0] for part in parts if part.levels and isinstance(part.levels[0], str)}
@@ -83,8 +84,11 @@ def _check_kinds(model: Any, table: Table) -> None:
         if is_missing(cells).all():
             continue
         if cells.dtype == object and name not in text_columns:
+            text = next(cell for cell in cells if cell is not None)
             raise TableError(
-                f"{table.source}: column {name!r} contains text, but the model was fitted with numbers in it"
+                f"{table.source}: column {name!r} contains text such as {shown(text)}, but the model was fitted with "
+                "numbers in it"
+                + ("; dates are read as 2024-12-31 only" if DATE_OF_ANOTHER_ORDER.fullmatch(text) else "")
             )
         if cells.dtype != object and name in text_columns:
             raise TableError(

@@ -110,7 +110,7 @@ class Fit:
             table = read_table(self.data)
             names = self._features(table)
             X = as_dataframe(table, names)
-            y = table.labels(self.target) if table.is_text(self.target) else table.numbers(self.target)
+            y = self._targets(table)
             weight = None if self.sample_weight is None else table.numbers(self.sample_weight)
             model = self.estimator(y.dtype == object, gaps=True)
         with fitting_bar(model, f"Learning from {len(table):,} rows"):
@@ -134,9 +134,25 @@ class Fit:
             say(line)
         say(f"saved {self.out} ({file_size(self.out)})")
 
+    def _targets(self, table: Table) -> Any:
+        """The target column as numbers or labels; raises TableError if it is empty in some rows."""
+        from regard.data import TableError
+        from regard.data.columns import is_missing
+        from regard.data.table import ROW_COUNTING
+
+        empty = is_missing(table.cells(self.target))
+        if empty.any():
+            count, first = int(empty.sum()), int(empty.argmax())
+            raise TableError(
+                f"{table.source}: row {first}, column {self.target!r}: is empty, as in {count:,} of {len(table):,} "
+                f"rows ({ROW_COUNTING}); the target must be known: remove these rows, and apply regard predict to them"
+            )
+        return table.labels(self.target) if table.is_text(self.target) else table.numbers(self.target)
+
     def _features(self, table: Table) -> tuple[str, ...]:
         from regard.data import TableError
         from regard.data.columns import MAX_CATEGORIES
+        from regard.data.table import DATE_OF_ANOTHER_ORDER
 
         table.column(self.target)
         used = {self.target, self.sample_weight}
@@ -149,7 +165,15 @@ class Fit:
         for name in many:
             say(
                 f"left out {name!r}: {_categories(table, name):,} distinct texts, at most {MAX_CATEGORIES} are accepted"
+                + (
+                    ", and dates are read as 2024-12-31 only"
+                    if any(map(DATE_OF_ANOTHER_ORDER.fullmatch, table.column(name)))
+                    else ""
+                )
             )
+        for name in names:
+            if table.has_dates(name):
+                say(f"{name!r}: dates are counted in days since 1970-01-01")
         return tuple(name for name in names if name not in many)
 
     def estimator(self, classes: bool, *, gaps: bool) -> Any:

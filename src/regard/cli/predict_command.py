@@ -93,7 +93,8 @@ class Predict:
             advance(fraction[0], last)
         for rows, message in warned[:1]:
             first = message if number == 1 else f"{rows}: {message}"
-            more = f" (and the like in {len(warned) - 1:,} more batches)" if len(warned) > 1 else ""
+            others = len({batch for batch, _ in warned}) - 1
+            more = f" (and the like in {others:,} more {'batch' if others == 1 else 'batches'})" if others else ""
             warnings.warn(first + more, UserWarning, stacklevel=2)
         if far:
             say(f"{far:,} of {last:,} rows are far from all training rows: their predictions are unreliable")

@@ -79,7 +79,7 @@ def missing_cells_line(model: Any) -> str | None:
     rows, verb = len(model.key_), "has" if gaps == 1 else "have"
     return (
         f"{gaps:,} of {rows:,} rows {verb} empty cells: bandwidths are learned from the other {rows - gaps:,}; in "
-        "predictions rows are compared on the columns that both have"
+        "predictions a row is compared with the rows that have all columns it has"
     )
 
 

@@ -55,7 +55,26 @@ class ChunkedPlan:
 def explain_chunks(*arguments: Any, **options: Any) -> ChunkedPlan:
     """The plan for a pool of dask arrays; takes the arguments of ``pool``.
 
+    Parameters
+    ----------
+    *arguments : arrays or dask collections, and a Score
+        ``query``, ``key``, ``value`` and ``score`` of ``regard.pool``.
+    **options : dict
+        ``mask``, ``sample_weight``, ``exclude``, ``engine`` and ``tol`` of ``regard.pool``.
+
+    Returns
+    -------
+    ChunkedPlan
+        Pairs of chunks that are pooled, their engines, bytes moved and seconds; ``print`` it.
+
     *Cost*: one pass over the blocks for their bounding boxes.
+
+    >>> import dask.array as da
+    >>> from regard.scores import Gaussian
+    >>> x = da.from_array(np.linspace(0.0, 1.0, 8)[:, None], chunks=4)
+    >>> plan = explain_chunks(x, x, x[:, 0], Gaussian())
+    >>> plan.queries, plan.blocks
+    (8, (2, 2))
     """
     problem = chunked_problem(*arguments, **options)
     queries, keys, pooling, near, _ = problem

@@ -65,8 +65,34 @@ def chunked_problem(
 def pool_chunks(query: Any, *arguments: Any, **options: Any) -> tuple[Any, Any]:
     """Output and logsumexp, as ``regard.pool`` of the same arguments gives them.
 
+    Parameters
+    ----------
+    query : array or dask collection (Q, d)
+        The result is lazy if this is a dask array.
+    *arguments : arrays or dask collections, and a Score
+        ``key``, ``value`` and ``score`` of ``regard.pool``.
+    **options : dict
+        ``mask``, ``sample_weight``, ``exclude``, ``engine`` and ``tol`` of ``regard.pool``.
+
+    Returns
+    -------
+    tuple of two arrays (Q,) or (Q, P) and (Q,)
+        Dask arrays if the queries are one, numpy arrays otherwise.
+
+    Raises
+    ------
+    ClusterError
+        If the scheduler cannot be reached, or workers or data were lost.
+
     *Cost*: as ``pool`` of every pair of blocks that matters; blocks of queries and O(queries·key blocks) states move
     between machines.
+
+    >>> import dask.array as da
+    >>> from regard.scores import Gaussian
+    >>> query, key = da.from_array(np.array([[0.0]])), np.array([[-1.0], [1.0]])
+    >>> output, _ = pool_chunks(query, key, np.array([2.0, 4.0]), Gaussian())
+    >>> output.compute().tolist()
+    [3.0]
     """
     queries, keys, pooling, near, masks = chunked_problem(query, *arguments, **options)
     states = query_states(queries, keys, pooling, near, masks)

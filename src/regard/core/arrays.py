@@ -19,6 +19,12 @@ def is_tensor(value: Any) -> bool:
     return hasattr(value, "requires_grad")
 
 
+def is_compiling() -> bool:
+    """Whether torch traces this call, for ``torch.compile`` or ``torch.export``."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.compiler.is_compiling())
+
+
 def is_chunked(value: Any) -> bool:
     """Whether this is a dask array or dataframe."""
     return hasattr(value, "__dask_graph__") and hasattr(value, "to_delayed")

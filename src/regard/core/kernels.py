@@ -18,8 +18,27 @@ from regard.core.arrays import Array
 class Kernel(NamedTuple):
     """Facts about one statistical kernel K(u), as functions of u², so that no root is taken unless needed.
 
-    ``value`` is K, ``rate`` is dK/d(u²): both plain numpy, both correct on all of [0, ∞).
-    ``roughness`` = ∫K² and ``variance`` = ∫u²K of the kernel normalised in one dimension.
+    Attributes
+    ----------
+    name : str
+        Name in ``KERNELS``, as parameters accept it.
+    code : int
+        Number by which compiled programs and graphs select the kernel.
+    compact : bool
+        K is 0 beyond u = 1. Otherwise K > 0 everywhere, and log K is the score.
+    staircase : bool
+        dK/du is 0 almost everywhere, so there is no gradient to follow.
+    value : callable
+        K from u², correct on all of [0, ∞).
+    rate : callable
+        dK/d(u²) from u², correct on all of [0, ∞).
+    roughness : float
+        ∫K² of the kernel normalised in one dimension.
+    variance : float
+        ∫u²K of the kernel normalised in one dimension.
+
+    >>> KERNELS["epanechnikov"].compact, float(KERNELS["epanechnikov"].value(np.array(0.25)))
+    (True, 0.75)
     """
 
     name: str

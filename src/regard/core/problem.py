@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from regard.core.arrays import Array, is_chunked
+from regard.core.arrays import Array, is_chunked, is_tensor
 from regard.core.bounds import LARGEST, Bounds, bounds_of, checked_range, require_finite
 from regard.core.labels import own_rows
 from regard.core.scores import Additive, Radial, Score
@@ -263,6 +263,11 @@ def build(
     """
     if not isinstance(score, Score):
         raise TypeError(f"score must be a score of regard.scores such as Gaussian(w=1.0), got {score!r}")
+    if any(is_tensor(part) for part in vars(score).values()):
+        raise TypeError(
+            f"the parameters of {type(score).__name__} are torch tensors but query is an array; pass query, key and "
+            "value as tensors, or the parameters as numbers or arrays (tensor.detach().numpy())"
+        )
     n_query, n_key = query.shape[0], key.shape[0]
     score.check(query.shape[1], key.shape[1])
     if columns.shape[0] != n_key:
@@ -270,10 +275,7 @@ def build(
     if degree not in (0, 1, 2) or (degree and isinstance(score, Additive)):
         raise ValueError(f"degree must be 0, 1 or 2, and 0 for an Additive score, got {degree!r}")
     dtype = working_dtype(query, key, columns)
-    if tol is None:
-        tol = 1e-9 if dtype == np.float64 else 1e-5
-    if not (isinstance(tol, Real) and 0.0 <= float(tol) < 1.0):
-        raise ValueError(f"tol must be a number in [0, 1), got {tol!r}")
+    tol = checked_tol(tol, default=1e-9 if dtype == np.float64 else 1e-5)
 
     mask_array = _checked_mask(mask, n_query, n_key)
     used = None if mask_array is None else allowed(mask_array).any(axis=0)
@@ -312,6 +314,15 @@ def build(
     if not isinstance(score, Radial):
         _require_scores_fit(problem)
     return problem
+
+
+def checked_tol(tol: float | None, *, default: float) -> float:
+    """The tolerance, or the default for None."""
+    if tol is None:
+        return default
+    if not (isinstance(tol, Real) and 0.0 <= float(tol) < 1.0):
+        raise ValueError(f"tol must be a number in [0, 1), got {tol!r}")
+    return float(tol)
 
 
 def relative_weights(weight: Array) -> tuple[Array, Array, float]:

@@ -25,6 +25,15 @@ def watching(callback: ProgressCallback) -> Iterator[None]:
     Work in several rounds (far queries, rows computed again) counts from zero in each. An exception raised by
     ``callback`` stops the work, as Ctrl-C does.
 
+    Parameters
+    ----------
+    callback : callable (done, total)
+        Called after every job with the number of jobs done and their total.
+
+    Yields
+    ------
+    Nothing; it is a context manager.
+
     >>> from regard import pool
     >>> from regard.scores import Gaussian
     >>> shares = []

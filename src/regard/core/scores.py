@@ -5,16 +5,22 @@ the engines hold how it is computed fast, and ``kernels`` the table of statistic
 
 Radial scores see only u = ‖w∘(q − k)‖ and are log K(u). Differences come first, scaling second: the
 expansion ‖q‖² − 2q·k + ‖k‖² loses digits under offsets. |w| is what counts, and h = 1/w.
+
+>>> sorted(KERNELS) == sorted(RADIAL)
+True
+>>> KERNELS["boxcar"].staircase, RADIAL["boxcar"].__name__
+(True, 'Boxcar')
 """
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
-from regard.core.arrays import Array, is_tensor
+from regard.core.arrays import Array, is_compiling, is_tensor
 from regard.core.double_double import DoubleDouble, two_product, two_sum
 from regard.core.kernels import KERNELS, Kernel
 
@@ -40,14 +46,21 @@ __all__ = [
 
 
 def _finite(name: str, value: Any, ndims: tuple[int, ...]) -> Any:
-    """A read-only float64 array; a torch tensor stays what it is, so that gradients reach it."""
+    """A read-only float64 array; a torch tensor stays what it is, so that gradients reach it.
+
+    While torch compiles, numbers become a tensor: they are part of its program then.
+    """
+    compiling = is_compiling()
+    if compiling and not is_tensor(value):
+        torch = sys.modules["torch"]
+        value = torch.as_tensor(value, dtype=torch.float64)
     if is_tensor(value):
         if value.ndim not in ndims:
             raise ValueError(
                 f"{name} must have {' or '.join(map(str, ndims))} dimensions, got shape {tuple(value.shape)}"
             )
         # On other devices the check would wait for everything queued there.
-        if value.device.type == "cpu" and not bool(value.isfinite().all()):
+        if not compiling and value.device.type == "cpu" and not bool(value.isfinite().all()):
             raise ValueError(f"{name} must be finite, got {value!r}")
         return value
     array = np.array(value, dtype=np.float64)
@@ -94,16 +107,43 @@ def far_below(keys: int, width: int) -> float:
 
 
 class Score:
-    """Base class of scores: a check of widths and the (query, key) matrix in plain numpy."""
+    """Base class of scores: a check of widths and the (query, key) matrix in plain numpy.
+
+    >>> Gaussian().check(2, 2)  # queries and keys of two features agree
+    """
 
     def check(self, query_width: int, key_width: int) -> None:
-        """Raise ValueError if queries or keys have the wrong number of features."""
+        """Raise ValueError if queries or keys have the wrong number of features.
+
+        Parameters
+        ----------
+        query_width : int
+            Number of features of a query.
+        key_width : int
+            Number of features of a key.
+
+        Raises
+        ------
+        ValueError
+            If the score cannot take queries and keys of these widths.
+        """
         raise NotImplementedError
 
     def bound(self, query: Array, key: Array) -> float:  # noqa: ARG002
         """A bound on scores and on the sums they are computed from; query (d,) and key (d,) bound the features.
 
         0 if nothing can overflow: squared distances, for example, saturate.
+
+        Parameters
+        ----------
+        query : array (d,)
+            Largest absolute value of each feature of the queries.
+        key : array (d,)
+            Largest absolute value of each feature of the keys.
+
+        Returns
+        -------
+        float
         """
         return 0.0
 
@@ -118,6 +158,14 @@ class Radial(Score):
 
     A matrix maps differences to r coordinates: u = ‖(q − k) @ w‖. A torch tensor stays a tensor: ``pool`` of tensors
     has gradients for it.
+
+    Parameters
+    ----------
+    w : float, array (d,) or (d, r), or tensor, default=1.0
+        1/bandwidth, in the inverse units of the features; finite. Signs do not matter, except in a matrix.
+
+    >>> Epanechnikov(w=[2.0, 0.0]).bandwidth.tolist()
+    [0.5, inf]
     """
 
     w: Any = 1.0
@@ -139,20 +187,52 @@ class Radial(Score):
             return np.asarray(1.0 / self.w)
 
     def check(self, query_width: int, key_width: int) -> None:
+        """Raise ValueError if queries, keys and w are not for the same number of features.
+
+        Parameters
+        ----------
+        query_width : int
+            Number of features of a query.
+        key_width : int
+            Number of features of a key.
+        """
         if query_width != key_width:
             raise ValueError(f"query has {query_width} features and key has {key_width}; they must agree")
         if self.w.ndim and self.w.shape[0] != key_width:
             raise ValueError(f"w is for {self.w.shape[0]} features but key has {key_width}")
 
     def scaled(self, difference: Array) -> Array:
-        """w∘difference, (…, d) → (…, d) or (…, r)."""
+        """w∘difference, (…, d) → (…, d) or (…, r).
+
+        Parameters
+        ----------
+        difference : array (…, d)
+            Differences query − key.
+
+        Returns
+        -------
+        array (…, d) or (…, r)
+        """
         if self.w.ndim < 2:
             return np.asarray(difference * self.w)
         # Not ``@``: with a fused multiply-add two terms that cancel exactly would leave a remainder.
         return np.asarray(sum(difference[..., a, None] * self.w[a] for a in range(len(self.w))))
 
     def distance2(self, query: Array, key: Array) -> Array:
-        """u² (Q, K) in float64, saturating at the largest finite number."""
+        """u² (Q, K) in float64, saturating at the largest finite number.
+
+        Parameters
+        ----------
+        query : array (Q, d)
+            Queries.
+        key : array (K, d)
+            Keys.
+
+        Returns
+        -------
+        array (Q, K)
+            Squares of w∘(query − key), summed over the features.
+        """
         query, key = np.asarray(query, np.float64), np.asarray(key, np.float64)
         difference = query[:, None, :] - key[None, :, :]
         stretch = 1.0
@@ -168,6 +248,20 @@ class Radial(Score):
         """score − height (Q, K) of a Gaussian or Laplace score, with an error relative to itself, not to the score.
 
         height (Q,) is near the largest score of each query. −1e300 if a square overflows.
+
+        Parameters
+        ----------
+        query : array (Q, d)
+            Queries.
+        key : array (K, d)
+            Keys.
+        height : array (Q,)
+            A score near the largest of each query.
+
+        Returns
+        -------
+        array (Q, K)
+            Score minus height.
         """
         query, key = np.asarray(query, np.float64)[:, None, :], np.asarray(key, np.float64)[None, :, :]
         shape, height = (query.shape[0], key.shape[1]), height[:, None]
@@ -191,7 +285,21 @@ class Radial(Score):
             return np.where(u2.head < 1e300, rise, -1e300)
 
     def is_far(self, peak: Array, keys: int, width: int) -> Array:
-        """Queries that need ``rises``: their largest score is so low that its rounding error matters in the weights."""
+        """Queries that need ``rises``: their largest score is so low that its rounding error matters in the weights.
+
+        Parameters
+        ----------
+        peak : array (Q,)
+            Largest score of each query.
+        keys : int
+            Number of keys.
+        width : int
+            Number of features.
+
+        Returns
+        -------
+        array (Q,) of bool
+        """
         soft = self.kernel.name in ("gaussian", "laplace")
         return np.asarray(soft & (peak < -far_below(keys, width)) & (peak > LIMIT))
 
@@ -206,7 +314,12 @@ class Radial(Score):
 
 
 class Gaussian(Radial):
-    """−½‖w∘(q − k)‖²: the notes' score.
+    """The Gaussian score −½‖w∘(q − k)‖², the notes' score.
+
+    Parameters
+    ----------
+    w : float, array (d,) or (d, r), or tensor, default=1.0
+        1/bandwidth: one for all features, one per feature, or a matrix that maps differences to r coordinates.
 
     >>> float(Gaussian(w=2.0)(np.array([[1.0]]), np.array([[0.5]]))[0, 0])
     -0.5
@@ -216,49 +329,123 @@ class Gaussian(Radial):
 
 
 class Laplace(Radial):
-    """−u: exponential decay, not compact."""
+    """The Laplace score −u with u = ‖w∘(q − k)‖: exponential decay, not compact.
+
+    Parameters
+    ----------
+    w : float, array (d,) or (d, r), or tensor, default=1.0
+        1/bandwidth, as in ``Gaussian``.
+
+    >>> float(Laplace(w=2.0)(np.array([[1.0]]), np.array([[0.5]]))[0, 0])
+    -1.0
+    """
 
     kernel = KERNELS["laplace"]
 
 
 class Boxcar(Radial):
-    """0 where u ≤ 1 (edges included), −inf beyond: a plain mean of the keys in reach."""
+    """The boxcar score: 0 where u ≤ 1 (edges included), −inf beyond; a plain mean of the keys within the bandwidth.
+
+    Parameters
+    ----------
+    w : float, array (d,) or (d, r), or tensor, default=1.0
+        1/bandwidth, as in ``Gaussian``; u = ‖w∘(q − k)‖.
+
+    >>> Boxcar(w=2.0)(np.array([[0.0]]), np.array([[0.5], [0.6]])).tolist()
+    [[0.0, -inf]]
+    """
 
     kernel = KERNELS["boxcar"]
 
 
 class Triangular(Radial):
-    """log(1 − u) on u ≤ 1."""
+    """The triangular score log(1 − u) on u ≤ 1, −inf beyond.
+
+    Parameters
+    ----------
+    w : float, array (d,) or (d, r), or tensor, default=1.0
+        1/bandwidth, as in ``Gaussian``; u = ‖w∘(q − k)‖.
+
+    >>> np.exp(Triangular()(np.array([[0.0]]), np.array([[0.5], [2.0]]))).tolist()
+    [[0.5, 0.0]]
+    """
 
     kernel = KERNELS["triangular"]
 
 
 class Epanechnikov(Radial):
-    """log(1 − u²) on u ≤ 1 (R's np and Stata's ``epa`` stretch it to √5: divide w by √5 for theirs)."""
+    """The Epanechnikov score log(1 − u²) on u ≤ 1, −inf beyond.
+
+    R's np and Stata's ``epa`` stretch the kernel to √5: divide w by √5 for theirs.
+
+    Parameters
+    ----------
+    w : float, array (d,) or (d, r), or tensor, default=1.0
+        1/bandwidth, as in ``Gaussian``; u = ‖w∘(q − k)‖.
+
+    >>> np.exp(Epanechnikov()(np.array([[0.0]]), np.array([[0.5], [2.0]]))).tolist()
+    [[0.75, 0.0]]
+    """
 
     kernel = KERNELS["epanechnikov"]
 
 
 class Biweight(Radial):
-    """2 log(1 − u²) on u ≤ 1."""
+    """The biweight score 2 log(1 − u²) on u ≤ 1, −inf beyond.
+
+    Parameters
+    ----------
+    w : float, array (d,) or (d, r), or tensor, default=1.0
+        1/bandwidth, as in ``Gaussian``; u = ‖w∘(q − k)‖.
+
+    >>> np.exp(Biweight()(np.array([[0.0]]), np.array([[0.5], [2.0]]))).round(4).tolist()
+    [[0.5625, 0.0]]
+    """
 
     kernel = KERNELS["biweight"]
 
 
 class Triweight(Radial):
-    """3 log(1 − u²) on u ≤ 1."""
+    """The triweight score 3 log(1 − u²) on u ≤ 1, −inf beyond.
+
+    Parameters
+    ----------
+    w : float, array (d,) or (d, r), or tensor, default=1.0
+        1/bandwidth, as in ``Gaussian``; u = ‖w∘(q − k)‖.
+
+    >>> np.exp(Triweight()(np.array([[0.0]]), np.array([[0.5], [2.0]]))).round(4).tolist()
+    [[0.4219, 0.0]]
+    """
 
     kernel = KERNELS["triweight"]
 
 
 class Tricube(Radial):
-    """3 log(1 − u³) on u ≤ 1."""
+    """The tricube score 3 log(1 − u³) on u ≤ 1, −inf beyond.
+
+    Parameters
+    ----------
+    w : float, array (d,) or (d, r), or tensor, default=1.0
+        1/bandwidth, as in ``Gaussian``; u = ‖w∘(q − k)‖.
+
+    >>> np.exp(Tricube()(np.array([[0.0]]), np.array([[0.5], [2.0]]))).round(4).tolist()
+    [[0.6699, 0.0]]
+    """
 
     kernel = KERNELS["tricube"]
 
 
 class Cosine(Radial):
-    """log cos(πu/2) on u ≤ 1."""
+    """The cosine score log cos(πu/2) on u ≤ 1, −inf beyond.
+
+    Parameters
+    ----------
+    w : float, array (d,) or (d, r), or tensor, default=1.0
+        1/bandwidth, as in ``Gaussian``; u = ‖w∘(q − k)‖.
+
+    >>> np.exp(Cosine()(np.array([[0.0]]), np.array([[0.5], [2.0]]))).round(4).tolist()
+    [[0.7071, 0.0]]
+    """
 
     kernel = KERNELS["cosine"]
 
@@ -272,6 +459,14 @@ class Nearest(Radial):
     """Hard attention: 0 for the nearest keys under w, −inf for all others; ties count equally.
 
     The limit w → ∞ of every decaying radial score. The size of w cancels, only its direction counts.
+
+    Parameters
+    ----------
+    w : float, array (d,) or (d, r), default=1.0
+        Weights of the features in the distance, not all zero; no tensor.
+
+    >>> Nearest()(np.array([[0.4]]), np.array([[0.0], [1.0]])).tolist()
+    [[0.0, -inf]]
     """
 
     # Not used: hard attention is no K of a distance, and shares only the distances with Radial.
@@ -295,10 +490,37 @@ class Nearest(Radial):
         return np.where(nearest, 0.0, -np.inf)
 
     def is_far(self, peak: Array, keys: int, width: int) -> Array:  # noqa: ARG002
+        """False for every query: ties are decided by distances, not by rounded scores.
+
+        Parameters
+        ----------
+        peak : array (Q,)
+            Largest score of each query.
+        keys : int
+            Number of keys.
+        width : int
+            Number of features.
+
+        Returns
+        -------
+        array (Q,) of bool
+        """
         return np.zeros(peak.shape, bool)
 
     def distance(self, query: Array, key: Array) -> Array:
-        """‖w∘(q − k)‖ (Q, K), safe from overflow and underflow of squares."""
+        """‖w∘(q − k)‖ (Q, K), safe from overflow and underflow of squares.
+
+        Parameters
+        ----------
+        query : array (Q, d)
+            Queries.
+        key : array (K, d)
+            Keys.
+
+        Returns
+        -------
+        array (Q, K)
+        """
         query, key = np.asarray(query, np.float64), np.asarray(key, np.float64)
         scaled = np.abs(self.scaled(query[:, None, :] - key[None, :, :]))
         largest = scaled.max(axis=-1, initial=0.0)
@@ -309,7 +531,16 @@ class Nearest(Radial):
 
 @dataclass(frozen=True, eq=False)
 class DotProduct(Score):
-    """w · q·k / √d, so that unit-variance features give unit-variance scores whatever d."""
+    """The scaled dot product w · q·k / √d: unit-variance features give unit-variance scores for any d.
+
+    Parameters
+    ----------
+    w : float or tensor, default=1.0
+        Factor of the scores; finite.
+
+    >>> DotProduct()(np.array([[1.0, 1.0, 1.0, 1.0]]), np.array([[1.0, 2.0, 3.0, 4.0]])).tolist()
+    [[5.0]]
+    """
 
     w: Any = 1.0
 
@@ -317,6 +548,15 @@ class DotProduct(Score):
         object.__setattr__(self, "w", _finite("w", self.w, (0,)))
 
     def check(self, query_width: int, key_width: int) -> None:
+        """Raise ValueError if queries and keys have different numbers of features.
+
+        Parameters
+        ----------
+        query_width : int
+            Number of features of a query.
+        key_width : int
+            Number of features of a key.
+        """
         if query_width != key_width:
             raise ValueError(f"query has {query_width} features and key has {key_width}; they must agree")
 
@@ -325,14 +565,38 @@ class DotProduct(Score):
         return np.asarray(query @ key.T * (self.w / np.sqrt(max(query.shape[1], 1))))
 
     def bound(self, query: Array, key: Array) -> float:
+        """The largest size of a score, and of the sum of products before it is scaled.
+
+        Parameters
+        ----------
+        query : array (d,)
+            Largest absolute value of each feature of the queries.
+        key : array (d,)
+            Largest absolute value of each feature of the keys.
+
+        Returns
+        -------
+        float
+        """
         return float(max(1.0, abs(self.w)) * (query @ key))
 
 
 @dataclass(frozen=True, eq=False)
 class Additive(Score):
-    """w_vᵀ tanh(W_q q + W_k k): queries and keys may have different widths.
+    """The additive score w_vᵀ tanh(W_q q + W_k k): queries and keys may have different numbers of features.
 
-    ``W_q`` is (h, query width), ``W_k`` is (h, key width), ``w_v`` is (h,).
+    Parameters
+    ----------
+    W_q : array or tensor (h, query width)
+        Maps queries to h hidden units.
+    W_k : array or tensor (h, key width)
+        Maps keys to the same hidden units.
+    w_v : array or tensor (h,)
+        Weight of each hidden unit in the score.
+
+    >>> score = Additive(W_q=[[1.0]], W_k=[[2.0, 0.0]], w_v=[3.0])
+    >>> score(np.array([[0.0]]), np.array([[0.5, 9.0]])).round(4).tolist()
+    [[2.2848]]
     """
 
     W_q: Any = field()
@@ -349,6 +613,15 @@ class Additive(Score):
             )
 
     def check(self, query_width: int, key_width: int) -> None:
+        """Raise ValueError if ``W_q`` or ``W_k`` is for another number of features.
+
+        Parameters
+        ----------
+        query_width : int
+            Number of features of a query.
+        key_width : int
+            Number of features of a key.
+        """
         if (query_width, key_width) != (self.W_q.shape[1], self.W_k.shape[1]):
             raise ValueError(
                 f"W_q and W_k are for widths {self.W_q.shape[1]} and {self.W_k.shape[1]}, "
@@ -360,5 +633,18 @@ class Additive(Score):
         return np.asarray(hidden @ self.w_v)
 
     def bound(self, query: Array, key: Array) -> float:
+        """The largest size of a hidden unit before tanh, or of a score if that is larger.
+
+        Parameters
+        ----------
+        query : array (d,)
+            Largest absolute value of each feature of the queries.
+        key : array (d,)
+            Largest absolute value of each feature of the keys.
+
+        Returns
+        -------
+        float
+        """
         hidden = np.abs(self.W_q) @ query + np.abs(self.W_k) @ key
         return float(max(hidden.max(initial=0.0), np.abs(self.w_v).sum()))

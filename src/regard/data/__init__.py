@@ -10,6 +10,9 @@
     read_pairs, read_parallel, read_lines  texts in files, separated by tabs or line by line
 
 This package is at the lowest layer and does not depend on queries, keys and values.
+
+>>> DATE_LANGUAGES, DATE_FORMATS["en-slashes"].language
+(('en', 'fr', 'de', 'es', 'zh'), 'en')
 """
 
 from regard.data.dates import DATE_FORMATS, DATE_LANGUAGES, DateFormat, dates

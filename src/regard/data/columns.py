@@ -281,8 +281,8 @@ def part_of(kernel: Any, column: int, name: str, values: Array, levels: tuple[An
             levels = tuple(sorted(set(values[~is_missing(values)].tolist())))
         if len(levels) > MAX_CATEGORIES:
             raise ValueError(
-                f"X column {name!r} must have at most {MAX_CATEGORIES} categories, got {len(levels):,}; drop it or "
-                "merge some"
+                f"X column {name!r} must have at most {MAX_CATEGORIES} categories, got {len(levels):,}, such as "
+                f"{str(levels[0])!r:.40}; drop the column, merge categories, or convert dates to numbers of days"
             )
         return Part(kernel, (column,), (name,), levels)
     if values.dtype == object:

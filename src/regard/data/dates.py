@@ -57,6 +57,17 @@ Written = tuple[str, tuple[int, ...]]
 class DateFormat:
     """One way to write a date.
 
+    Parameters
+    ----------
+    name : str
+        Name in ``DATE_FORMATS``.
+    language : str
+        One of ``DATE_LANGUAGES``.
+    template : str
+        Text with fields in braces.
+    weekday : bool
+        Whether the name of the weekday may come first.
+
     >>> DATE_FORMATS["en-month-ordinal"].write(date(2021, 5, 3))
     ('May 3rd, 2021', (9, 10, 11, 12, -1, 0, 0, -1, 4, 4))
     """
@@ -67,7 +78,25 @@ class DateFormat:
     weekday: bool  # whether the name of the weekday may come first
 
     def write(self, day: date, *, weekday: bool = False) -> Written:
-        """The date as text, and for each character of its ISO form its source position, or -1."""
+        """The date as text, and for each character of its ISO form its source position, or -1.
+
+        Parameters
+        ----------
+        day : date
+            The date to write.
+        weekday : bool, default=False
+            Put the name of the weekday first.
+
+        Returns
+        -------
+        tuple of str and tuple of int
+            The text, and ten positions in it.
+
+        Raises
+        ------
+        ValueError
+            If the format has no weekday.
+        """
         text = ""
         if weekday:
             if not self.weekday:
@@ -182,11 +211,21 @@ def dates(
 
     Parameters
     ----------
-    n : how many, at least 1. The first k of n are the k that ``n=k`` gives.
-    seed : the same seed gives the same pairs.
-    languages : some of ``DATE_LANGUAGES``.
-    formats : names in ``DATE_FORMATS``, by default all of these languages. Leave one out to hold it out.
-    years : between 1900 and 2099. Leave some out to hold them out.
+    n : int
+        How many, at least 1. The first k of n are the k that ``n=k`` gives.
+    seed : int, default=0
+        The same seed gives the same pairs.
+    languages : iterable of str
+        Some of ``DATE_LANGUAGES``; all by default.
+    formats : iterable of str, default=None
+        Names in ``DATE_FORMATS``; None is all of these languages. Leave one out to hold it out.
+    years : iterable of int
+        Between 1900 and 2099; all by default. Leave some out to hold them out.
+
+    Returns
+    -------
+    Pairs
+        With their alignment.
 
     *Cost*: about 10 µs a pair.
 

@@ -24,19 +24,32 @@ EXTENSIONS = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 
 
 def read_table(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Table:
-    """Read a table of named columns from a file.
+    r"""Read a table of named columns from a file.
 
     Parameters
     ----------
-    path : a name ending in .csv, .tsv, .csv.gz, .tsv.gz or .parquet; or "-", standard input as CSV.
-    max_bytes : largest size of the decoded table that is accepted.
+    path : str or path
+        A name ending in .csv, .tsv, .csv.gz, .tsv.gz or .parquet; or "-", standard input as CSV.
+    max_bytes : int, default=2**31
+        Largest size of the decoded table that is accepted.
 
     Returns
     -------
-    Table; columns whose cells are all numbers (or empty) are numeric, all others text.
+    Table
+        Columns whose cells are all numbers (or empty) are numeric, all others text.
 
-    Raises TableError naming the file and, if applicable, the row and column. Text is UTF-8 with one header
-    line; every row has the header's length. Only regular files are read.
+    Raises
+    ------
+    TableError
+        Naming the file and, if applicable, the row and column. Text is UTF-8 with one header line; every row has the
+        header's length. Only regular files are read.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = (Path(folder) / "houses.csv").write_text("area,price\n50,300\n80,410\n")
+    ...     table = read_table(Path(folder) / "houses.csv")
+    >>> table.names, table.numbers("price").tolist()
+    (('area', 'price'), [300, 410])
     """
     return next(_tables(path, None, max_bytes, lambda _: None))
 
@@ -48,22 +61,43 @@ def read_batches(
     max_bytes: int = MAX_BYTES,
     progress: Callable[[float], None] | None = None,
 ) -> Iterator[Table]:
-    """Read a table of any size as tables of at most ``rows`` rows, each read on demand.
+    r"""Read a table of any size as tables of at most ``rows`` rows, each read on demand.
 
     Parameters
     ----------
-    path : as in ``read_table``.
-    rows : of a batch, at least 1.
-    max_bytes : largest decoded size of a batch that is accepted. A gzipped or Parquet file that decodes to more than
-        this and to more than 100 times its size is refused too; uncompressed files may have any size.
-    progress : called with the fraction of the file read so far when a batch is ready, if the file's size is known.
+    path : str or path
+        As in ``read_table``.
+    rows : int, default=65536
+        Rows of a batch, at least 1.
+    max_bytes : int, default=2**31
+        Largest decoded size of a batch that is accepted. A gzipped or Parquet file that decodes to more than this and
+        to more than 100 times its size is refused too; uncompressed files may have any size.
+    progress : callable (fraction), default=None
+        Called with the fraction of the file read so far when a batch is ready, if the file's size is known.
 
     Returns
     -------
     An iterator of Tables. A column may be numeric in one batch and text in another, depending on its cells; get it by
     ``numbers`` or ``matrix``. Errors count rows from the beginning of the file, and are raised with their batch.
 
+    Yields
+    ------
+    Table
+        A column may be numeric in one batch and text in another, depending on its cells; get it by ``numbers`` or
+        ``matrix``.
+
+    Raises
+    ------
+    TableError
+        As ``read_table``, with its batch; rows count from the beginning of the file.
+
     *Cost*: memory for one batch, and for one row group of a Parquet file.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = (Path(folder) / "x.csv").write_text("x\n1\n2\n3\n")
+    ...     [len(table) for table in read_batches(Path(folder) / "x.csv", rows=2)]
+    [2, 1]
     """
     if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
         raise ValueError(f"rows must be a whole number of at least 1, got {rows!r}")
@@ -95,19 +129,64 @@ def _tables(path: PathLike, rows: int | None, cap: int, tell: Callable[[float], 
 
 
 def write_table(table: Table, path: PathLike, *, force: bool = False) -> None:
-    """Write a table to a file atomically, in the format of its extension, as in ``read_table``.
+    r"""Write a table to a file atomically, in the format of its extension, as in ``read_table``.
 
     An existing file or link is refused unless ``force``; "-" is standard output as CSV. Reading it back gives the
     same numbers bit for bit. Text is written unchanged: spreadsheets evaluate cells that start with ``=``.
+
+    Parameters
+    ----------
+    table : Table
+        What to write.
+    path : str or path
+        As in ``read_table``; "-" is standard output.
+    force : bool, default=False
+        Replace an existing file.
+
+    Raises
+    ------
+    TableError
+        If the path cannot be written or its extension is not one of a table.
+
+    >>> import tempfile
+    >>> from regard.data import from_dataframe
+    >>> import pandas
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_table(from_dataframe(pandas.DataFrame({"x": [1, 2]})), Path(folder) / "x.csv")
+    ...     (Path(folder) / "x.csv").read_text()
+    'x\n1\n2\n'
     """
     write_batches([table], path, force=force)
 
 
 def write_batches(tables: Iterable[Table], path: PathLike, *, force: bool = False) -> None:
-    """Write tables of the same columns one below the other, as ``write_table`` would write them at once.
+    r"""Write tables of the same columns one below the other, as ``write_table`` would write them at once.
 
     They are consumed one by one, and the file appears after the last, or not at all if ``tables`` raises. Standard
     output receives each immediately.
+
+    Parameters
+    ----------
+    tables : iterable of Table
+        Tables of the same columns.
+    path : str or path
+        As in ``read_table``; "-" is standard output.
+    force : bool, default=False
+        Replace an existing file.
+
+    Raises
+    ------
+    TableError
+        As ``write_table``.
+
+    >>> import tempfile
+    >>> from regard.data import from_dataframe
+    >>> import pandas
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     parts = (from_dataframe(pandas.DataFrame({"x": [number]})) for number in (1, 2))
+    ...     write_batches(parts, Path(folder) / "x.csv")
+    ...     (Path(folder) / "x.csv").read_text()
+    'x\n1\n2\n'
     """
     if str(path) == "-":
         if sys.stdout is None:

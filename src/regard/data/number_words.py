@@ -29,8 +29,15 @@ def number_words(n: int, seed: int = 0) -> Pairs:
 
     Parameters
     ----------
-    n : how many, at least 1. Each count of digits from one to six is as likely as any other.
-    seed : the same seed gives the same pairs; the first k of n are the k that ``n=k`` gives.
+    n : int
+        How many, at least 1. Each count of digits from one to six is as likely as any other.
+    seed : int, default=0
+        The same seed gives the same pairs; the first k of n are the k that ``n=k`` gives.
+
+    Returns
+    -------
+    Pairs
+        With their alignment.
 
     >>> pairs = number_words(1)
     >>> pairs.source, pairs.target, pairs.alignment
@@ -105,9 +112,17 @@ def reversal(n: int, seed: int = 0, lengths: tuple[int, int] = (1, 25)) -> Pairs
 
     Parameters
     ----------
-    n : how many, at least 1.
-    seed : the same seed gives the same pairs; the first k of n are the k that ``n=k`` gives.
-    lengths : the shortest and the longest; every length between is equally likely.
+    n : int
+        How many, at least 1.
+    seed : int, default=0
+        The same seed gives the same pairs; the first k of n are the k that ``n=k`` gives.
+    lengths : tuple of two int, default=(1, 25)
+        The shortest and the longest; every length between is equally likely.
+
+    Returns
+    -------
+    Pairs
+        With their alignment.
 
     >>> pairs = reversal(1, lengths=(3, 3))
     >>> pairs.source, pairs.target, pairs.alignment

@@ -22,7 +22,22 @@ _NORTH, _EAST = 111.2, 96.1
 
 
 class NotesData(NamedTuple):
-    """The notes' training and test data, float64."""
+    """The notes' training and test data, float64.
+
+    Attributes
+    ----------
+    x_train : array (n_train,)
+        Sorted, in [0, 5).
+    y_train : array (n_train,)
+        Truth plus noise.
+    x_test : array (50,)
+        0, 0.1, …, 4.9.
+    y_truth : array (50,)
+        Truth at ``x_test``, without noise.
+
+    >>> isinstance(notes(), NotesData)
+    True
+    """
 
     x_train: Array  # (n_train,)  sorted, in [0, 5)
     y_train: Array  # (n_train,)  truth plus noise
@@ -31,7 +46,22 @@ class NotesData(NamedTuple):
 
 
 class HousesData(NamedTuple):
-    """A house-price table, float64."""
+    """A house-price table, float64.
+
+    Attributes
+    ----------
+    X : array (n, 7)
+        One row for each house.
+    y : array (n,)
+        Price, in thousands.
+    feature_names : tuple of str
+        Names of the columns of X.
+    target_name : str
+        Name of y, "price".
+
+    >>> houses(3).feature_names[-1]
+    'door_number'
+    """
 
     X: Array  # (n, 7)
     y: Array  # (n,)  price, in thousands
@@ -40,7 +70,21 @@ class HousesData(NamedTuple):
 
 
 def notes_truth(x: ArrayLike) -> Array:
-    """2 sin x + x^0.8, the curve behind the notes' data; x must not be negative.
+    """2 sin x + x^0.8, the curve behind the notes' data.
+
+    Parameters
+    ----------
+    x : array
+        Not negative.
+
+    Returns
+    -------
+    array of the shape of x
+
+    Raises
+    ------
+    ValueError
+        If an x is negative.
 
     >>> notes_truth([0.0, 1.0]).round(4).tolist()
     [0.0, 2.6829]
@@ -56,8 +100,14 @@ def notes(n_train: int = 50, seed: int = 0) -> NotesData:
 
     Parameters
     ----------
-    n_train : how many training points, at least 1; the test inputs are always 0, 0.1, …, 4.9.
-    seed : the same seed gives the same numbers.
+    n_train : int, default=50
+        How many training points, at least 1; the test inputs are always 0, 0.1, …, 4.9.
+    seed : int, default=0
+        The same seed gives the same numbers.
+
+    Returns
+    -------
+    NotesData
 
     >>> data = notes()
     >>> data.x_train.shape, data.x_test.shape, float(data.y_truth[0])
@@ -80,6 +130,18 @@ def houses_truth(X: ArrayLike) -> Array:
     The price per area decreases with the distance; a sixth room adds nothing; houses lose value until they are 50 years
     old and gain value afterwards; houses near the lake cost more. ``d_lake`` is the distance in km to the lake,
     computed from the coordinates. The door number has no effect.
+
+    Parameters
+    ----------
+    X : array (n, 7)
+        Houses, with the columns that ``houses`` gives.
+
+    Returns
+    -------
+    array (n,)
+
+    >>> houses_truth([[100.0, 0.0, 4.0, 8.0, 30.25, 120.16, 7.0]]).round(1).tolist()
+    [238.6]
     """
     area, age, rooms, distance, latitude, longitude, _ = np.asarray(X, np.float64).T
     lake2 = (_NORTH * (latitude - LAKE[0])) ** 2 + (_EAST * (longitude - LAKE[1])) ** 2
@@ -101,8 +163,14 @@ def houses(n: int = 400, seed: int = 0) -> HousesData:
 
     Parameters
     ----------
-    n : how many houses, at least 1.
-    seed : the same seed gives the same numbers.
+    n : int, default=400
+        How many houses, at least 1.
+    seed : int, default=0
+        The same seed gives the same numbers.
+
+    Returns
+    -------
+    HousesData
 
     >>> data = houses()
     >>> data.X.shape, data.target_name, data.feature_names[:2]

@@ -24,12 +24,34 @@ NOWHERE = -1
 
 
 class PairsError(ValueError):
-    """Invalid pairs; the message names the file and the line."""
+    """Invalid pairs; the message names the file and the line.
+
+    >>> try:
+    ...     Pairs(("a", "b"), ("c",))
+    ... except PairsError as reason:
+    ...     print(reason)
+    source has 2 texts, target has 1
+    """
 
 
 @dataclass(frozen=True)
 class Pairs:
     """Source texts, their targets and, if known, the source position of each target character.
+
+    Parameters
+    ----------
+    source : tuple of str
+        Source texts.
+    target : tuple of str
+        Target texts, as many.
+    alignment : tuple of tuples of int, default=None
+        For each pair the source position of each character of the target text, -1 if there is none. The position of the
+        first letter of a word refers to the word.
+
+    Raises
+    ------
+    PairsError
+        If the lengths do not agree.
 
     >>> pairs = Pairs(("ab", "c"), ("ba", "c"), ((1, 0), (0,)))
     >>> len(pairs), pairs.take([1]).target
@@ -61,7 +83,17 @@ class Pairs:
         return len(self.source)
 
     def take(self, rows: Iterable[int]) -> Pairs:
-        """The pairs of these rows, in this order."""
+        """The pairs of these rows, in this order.
+
+        Parameters
+        ----------
+        rows : iterable of int
+            Which pairs.
+
+        Returns
+        -------
+        Pairs
+        """
         rows = tuple(rows)
         alignment = None if self.alignment is None else tuple(self.alignment[row] for row in rows)
         return Pairs(tuple(self.source[row] for row in rows), tuple(self.target[row] for row in rows), alignment)
@@ -74,10 +106,17 @@ class Pairs:
 
         Parameters
         ----------
-        share : approximate fraction to hold out, strictly between 0 and 1.
-        seed : another seed gives another split.
-        by : "source", or "target" if no target text may be in both: a date that is held out in one format is then held
-            out in all.
+        share : float
+            Approximate fraction to hold out, strictly between 0 and 1.
+        seed : int, default=0
+            Another seed gives another split.
+        by : {"source", "target"}, default="source"
+            "target" if no target text may be in both: a date that is held out in one format is then held out in all.
+
+        Returns
+        -------
+        tuple of two Pairs
+            Those to learn from, and those held out.
 
         >>> learn, held = Pairs(tuple("abcdefgh"), tuple("abcdefgh")).split(0.25)
         >>> learn.source, held.source
@@ -100,14 +139,30 @@ def _fraction(text: str, seed: int) -> float:
 
 
 def read_pairs(path: PathLike, *, max_bytes: int = MAX_BYTES) -> Pairs:
-    """The pairs in a file of lines ``source<TAB>target`` or ``source<TAB>target<TAB>attribution``.
+    r"""The pairs in a file of lines ``source<TAB>target`` or ``source<TAB>target<TAB>attribution``.
 
     Parameters
     ----------
-    path : any name; a file whose name ends in .gz is decompressed; "-" is standard input.
-    max_bytes : largest size of the decoded file that is accepted.
+    path : str or path
+        Any name; a file whose name ends in .gz is decompressed; "-" is standard input.
+    max_bytes : int, default=2**31
+        Largest size of the decoded file that is accepted.
 
-    Raises PairsError naming the file and the line. There is no header; blank lines are accepted at the end only.
+    Returns
+    -------
+    Pairs
+
+    Raises
+    ------
+    PairsError
+        Naming the file and the line. There is no header; blank lines are accepted at the end only.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = (Path(folder) / "fra.txt").write_text("Go.\tVa !\n")
+    ...     read_pairs(Path(folder) / "fra.txt").target
+    ('Va !',)
     """
     source, target = [], []
     for number, line in enumerate(_until_blank(path, max_bytes), 1):
@@ -130,10 +185,28 @@ def read_parallel(source: PathLike, target: PathLike, *, max_bytes: int = MAX_BY
 
     Parameters
     ----------
-    source, target : any names; files whose names end in .gz are decompressed.
-    max_bytes : largest size of a decoded file that is accepted.
+    source : str or path
+        Any name; a file whose name ends in .gz is decompressed; "-" is standard input.
+    target : str or path
+        As ``source``; not both can be standard input.
+    max_bytes : int, default=2**31
+        Largest size of a decoded file that is accepted.
 
-    Raises PairsError naming the file and the line. Blank lines are accepted at the end only.
+    Returns
+    -------
+    Pairs
+
+    Raises
+    ------
+    PairsError
+        Naming the file and the line. Blank lines are accepted at the end only.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = [(Path(folder) / name).write_text(text) for name, text in (("en", "Go."), ("fr", "Va !"))]
+    ...     read_parallel(Path(folder) / "en", Path(folder) / "fr").source
+    ('Go.',)
     """
     if str(source) == str(target) == "-":
         raise PairsError("only one of source and target can be standard input")
@@ -144,14 +217,30 @@ def read_parallel(source: PathLike, target: PathLike, *, max_bytes: int = MAX_BY
 
 
 def read_lines(path: PathLike, *, max_bytes: int = MAX_BYTES) -> tuple[str, ...]:
-    """The lines of a text file without their ends (LF or CRLF), blank ones included.
+    r"""The lines of a text file without their ends (LF or CRLF), blank ones included.
 
     Parameters
     ----------
-    path : any name; a file whose name ends in .gz is decompressed; "-" is standard input.
-    max_bytes : largest size of the decoded file that is accepted.
+    path : str or path
+        Any name; a file whose name ends in .gz is decompressed; "-" is standard input.
+    max_bytes : int, default=2**31
+        Largest size of the decoded file that is accepted.
 
-    Raises PairsError naming the file and the line.
+    Returns
+    -------
+    tuple of str
+
+    Raises
+    ------
+    PairsError
+        Naming the file and the line.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = (Path(folder) / "new.txt").write_text("Go.\n\nRun!\n")
+    ...     read_lines(Path(folder) / "new.txt")
+    ('Go.', '', 'Run!')
     """
     texts, name = [], _display_name(path)
     try:

@@ -34,7 +34,11 @@ _persisted: ContextVar[list[tuple[Any, list[Any]]]] = ContextVar("regard_persist
 
 
 class ClusterError(OSError):
-    """The cluster failed: its scheduler is unreachable, workers died during a task, or data was lost."""
+    """The cluster failed: its scheduler is unreachable, workers died during a task, or data was lost.
+
+    >>> issubclass(ClusterError, OSError)
+    True
+    """
 
 
 def require_dask() -> Any:

@@ -93,7 +93,10 @@ class AttentionRegressor(SmoothingRegressor):
 
     Attributes
     ----------
-    history_, n_iter_ : ``History(loss, validation, best, interrupted)``, and the number of epochs.
+    history_ : History(loss, validation, best, interrupted)
+        Course of the training.
+    n_iter_ : int
+        Number of epochs.
     parameters_ : dict of arrays
         The learned parameters, "score.…" and "embed.…", for standardised features.
     mean_, scale_ : arrays of shape (d,)
@@ -105,7 +108,10 @@ class AttentionRegressor(SmoothingRegressor):
     loo_predictions_, loo_score_ : array of the shape of y, float
         Leave-one-out predictions, and their R². The parameters were learned from these rows: with an embedding, the R²
         of new rows is somewhat lower.
-    key_, value_, sample_weight_, n_features_in_, feature_names_in_ : as in ``AveragePoolingRegressor``.
+    key_, value_, sample_weight_ : arrays of shapes (K, d), (K,) or (K, P), and (K,) or None
+        The training rows.
+    n_features_in_, feature_names_in_ : int, array of shape (d,)
+        As in scikit-learn.
 
     *Empty rows*: there are none. *Cost*: an epoch takes O(K²·r) time (times ``hidden_size`` for an additive score) and
     O(batch·K) memory; ``predict`` takes O(Q·K·r) time, O(Q + K) memory and a tile.
@@ -147,7 +153,17 @@ class AttentionRegressor(SmoothingRegressor):
         self._set_parameters(locals())
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters by name, as scikit-learn's ``get_params``."""
+        """The parameters by name, as scikit-learn's ``get_params``.
+
+        Parameters
+        ----------
+        deep : bool, default=True
+            Also those of parameters that are estimators.
+
+        Returns
+        -------
+        dict
+        """
         return {**super().get_params(deep), "score": vars(self)["score"]}
 
     @property

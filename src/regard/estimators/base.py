@@ -97,7 +97,9 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         Parameters
         ----------
         X : array-like, dataframe or dask collection of shape (K, d)
+            Training rows: the keys.
         y : array-like of shape (K,) or (K, P); labels of shape (K,) for a classifier
+            Their values.
         sample_weight : array-like of shape (K,), non-negative, default=None
             Integers are repetitions, floats are importances; a row of weight 0 is ignored.
         groups : array-like of shape (K,), default=None
@@ -105,8 +107,15 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
 
         Returns
         -------
-        self. *Cost*: O(K·d) with a given bandwidth; learning takes some 50 to 200 passes of O(K²·d) each, see the
-        class. Ctrl-C stops the search and keeps the best parameters so far, if there are any.
+        self
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a parameter, X, y or a weight is not accepted; the message says what is.
+
+        *Cost*: O(K·d) with a given bandwidth; learning takes some 50 to 200 passes of O(K²·d) each, see the class.
+        Ctrl-C stops the search and keeps the best parameters so far, if there are any.
         """
         if not any(map(is_chunked, (X, y, sample_weight, groups))):
             return self._fit(X, y, sample_weight, groups)
@@ -279,14 +288,16 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         Parameters
         ----------
         X : array-like or dataframe of shape (Q, d)
+            Queries.
         top : int, default=None
             Return only this many most attended training rows per query. None returns all weights.
 
         Returns
         -------
-        Weights of shape (Q, K), non-negative with rows summing to 1; or, with ``top``, ``Attention(index, weight,
-        mass)``: positions of the most attended rows in decreasing order (ties by position), their weights, and the sum
-        of these. Rows of zero ``sample_weight`` are never attended to.
+        array (Q, K), or Attention(index, weight, mass)
+            Weights, non-negative with rows summing to 1. With ``top``: positions of the most attended rows in
+            decreasing order (ties by position), their weights, both (Q, top), and the sum of these (Q,). Rows of zero
+            ``sample_weight`` are never attended to.
 
         *Empty rows*: according to ``empty``; with "nan" their weights are 0. *Cost*: O(Q·K·d) time; memory O(Q·K), or
         with ``top`` O(Q·top) and a tile of about 64 MB.
@@ -306,6 +317,15 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         They sum to 1 for every row of X. For weighted averages they equal the weights of ``attend``; for local lines
         (``LocalLinearRegressor``, ``KernelRegressor``) they may be negative.
 
+        Parameters
+        ----------
+        X : array-like or dataframe of shape (Q, d)
+            Queries.
+
+        Returns
+        -------
+        array (Q, K)
+
         *Empty rows*: as in ``attend``. *Cost*: O(Q·K·d) time per head and O(Q·K) memory.
         """
         return self._handle_empty_rows(self._configured_smoother.effective_weights(self._query(X)))
@@ -320,18 +340,20 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         Parameters
         ----------
         X : array-like or dataframe of shape (Q, d)
+            Queries.
         top : int, default=5
             Maximum number of training rows per query, the most attended ones.
 
         Returns
         -------
-        Explanation, a sequence of one ``Explained`` per row of X; ``print`` it, ``to_frame()`` gives a table, and
-        ``regard.plot.ExplanationDisplay`` a figure. ``effective_weights`` has all (Q, K) weights. ``far`` is true for
-        queries with no training row within the bandwidth, and for those farther from every training row than the
-        kernel reaches (3 bandwidths; 4.6 for the Laplace kernel, 1 for compact kernels) and than twice the distance
-        within which 90 % of the training rows have another. It is never true for ``NearestKeyRegressor``, which has no
-        bandwidth, or for a learned score over an embedding, which is not a distance. For a classifier, ``prediction``
-        is the attention that each class holds, before calibration.
+        Explanation
+            A sequence of one ``Explained`` per row of X; ``print`` it, ``to_frame()`` gives a table, and
+            ``regard.plot.ExplanationDisplay`` a figure. ``effective_weights`` has all (Q, K) weights. ``far`` is true
+            for queries with no training row within the bandwidth, and for those farther from every training row than
+            the kernel reaches (3 bandwidths; 4.6 for the Laplace kernel, 1 for compact kernels) and than twice the
+            distance within which 90 % of the training rows have another. It is never true for ``NearestKeyRegressor``,
+            which has no bandwidth, or for a learned score over an embedding, which is not a distance. For a classifier,
+            ``prediction`` is the attention that each class holds, before calibration.
 
         *Empty rows*: according to ``empty``. *Cost*: O(Q·K·d) time, d² for local lines, and a tile of memory.
 
@@ -354,6 +376,15 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         The exact derivative of ``predict``, including that of the weights, in units of y over units of X. It jumps at
         the knots of the piecewise linear scalings of ``KernelRegressor``.
 
+        Parameters
+        ----------
+        X : array-like or dataframe of shape (Q, d)
+            Where to differentiate.
+
+        Returns
+        -------
+        array (Q, d) or (Q, P, d)
+
         *Empty rows*: 0, the derivative of the nearest training row's y; NaN with ``empty="nan"``. *Cost*: three times
         that of ``predict`` for every column of y.
 
@@ -374,9 +405,14 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         Parameters
         ----------
         X : array-like or dataframe of shape (Q, d)
+            Where to differentiate.
         method : {"derivative", "slope"}, default="derivative"
             "derivative" for ``marginal_effects``; "slope" for the slopes of the local lines
             (``LocalLinearRegressor.slopes``, R's gradients), which is the same at degree 0.
+
+        Returns
+        -------
+        array (Q, d) or (Q, P, d)
 
         *Empty rows*: 0. *Cost*: O(Q·K·d²) time and a tile; the residuals once, see ``residuals_``.
         """
@@ -390,6 +426,18 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
 
         The standard error accounts for the correlation between effects at different rows. It is conditional on the rows
         of X: the variation from drawing other rows is not included. Training rows are weighted by ``sample_weight``.
+
+        Parameters
+        ----------
+        X : array-like or dataframe of shape (Q, d), default=None
+            Rows to average over; None is the training rows.
+        method : {"derivative", "slope"}, default="derivative"
+            As in ``effect_errors``.
+
+        Returns
+        -------
+        AverageEffects
+            ``effect`` and ``error``, (d,) or (P, d), ``names`` (d,) and ``rows``; ``print`` it.
 
         *Cost*: as ``effect_errors``.
 
@@ -440,6 +488,11 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         summary. Groups given to ``fit`` are not stored, so rows are left out one by one. Rows with missing entries are
         not evaluated; ``rows_with_gaps`` is their number.
 
+        Returns
+        -------
+        Diagnosis
+            ``verdict``, ``why`` and ``advice`` in words, and the numbers they follow from.
+
         *Cost*: O(min(K, 2,000)·K·d) for each of some 10 passes and each head, d² at degree 1.
 
         >>> from regard import NadarayaWatsonRegressor
@@ -451,10 +504,21 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
 
     @if_has_bandwidth
     def loss_path(self, multiples: Any) -> LossPath:
-        """Training and leave-one-out loss with every w times each of ``multiples`` (M,).
+        """Training and leave-one-out loss with every w times each of some multiples.
 
-        Losses are those of ``diagnose``, over rows without missing entries. *Cost*: 2·M passes of
-        O(min(K, 2,000)·K·d) for each head, d² at degree 1.
+        Losses are those of ``diagnose``, over rows without missing entries.
+
+        Parameters
+        ----------
+        multiples : array-like of shape (M,)
+            Positive factors of w.
+
+        Returns
+        -------
+        LossPath
+            ``multiple``, ``training`` and ``left_out``, each (M,).
+
+        *Cost*: 2·M passes of O(min(K, 2,000)·K·d) for each head, d² at degree 1.
         """
         return loss_path(self._smoother_with_one_bandwidth("loss_path").objectives(), multiples)
 
@@ -487,11 +551,18 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         Parameters
         ----------
         ids : int or array-like of int
-            Ids as in ``row_ids_``. If one is unknown, a ValueError is raised and nothing is removed.
+            Ids as in ``row_ids_``.
 
         Returns
         -------
-        self. *Cost*: O(K·d), a copy of the remaining rows.
+        self
+
+        Raises
+        ------
+        ValueError
+            If an id is unknown; nothing is removed then.
+
+        *Cost*: O(K·d), a copy of the remaining rows.
 
         >>> from regard import AveragePoolingRegressor
         >>> model = AveragePoolingRegressor().fit([[0.0], [1.0], [2.0]], [1.0, 5.0, 9.0]).forget([1]).forget([2])
@@ -523,14 +594,17 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         Parameters
         ----------
         X : array-like or dataframe of shape (m, d)
+            New rows.
         y : array-like of shape (m,) or (m, P), or labels of shape (m,)
+            Their values.
         sample_weight : array-like of shape (m,), default=None
             As in ``fit``.
 
         Returns
         -------
-        Drift; ``print`` it for a summary. ``worse`` and ``ratio`` concern errors, ``moved`` concerns X. With several
-        outputs errors are relative to the mean left-out error of each.
+        Drift
+            ``print`` it for a summary. ``worse`` and ``ratio`` concern errors, ``moved`` concerns X. With several
+            outputs errors are relative to the mean left-out error of each.
 
         *Empty rows*: according to ``empty``; with "nan" they are left out. *Cost*: ``predict`` and ``explain`` of X,
         and the left-out residuals once.

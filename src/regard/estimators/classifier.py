@@ -38,6 +38,15 @@ class SmoothingClassifier(ClassifierMixin, SmoothingEstimator):  # type: ignore[
     def predict_proba(self, X: Any) -> Array:
         """Probability of each class, (Q, classes) in the order of ``classes_``; rows sum to 1.
 
+        Parameters
+        ----------
+        X : array-like, dataframe or dask collection of shape (Q, d)
+            Queries.
+
+        Returns
+        -------
+        array (Q, classes)
+
         *Empty rows*: according to ``empty``, if the estimator has it. *Cost*: see the class.
         """
         if is_chunked(X):
@@ -46,6 +55,16 @@ class SmoothingClassifier(ClassifierMixin, SmoothingEstimator):  # type: ignore[
 
     def predict(self, X: Any) -> Array:
         """The most probable class of every row of X, (Q,); ties go to the first in ``classes_``.
+
+        Parameters
+        ----------
+        X : array-like, dataframe or dask collection of shape (Q, d)
+            Queries.
+
+        Returns
+        -------
+        array (Q,)
+            Labels, as in ``classes_``.
 
         *Empty rows*: according to ``empty``; with "nan" a ValueError. *Cost*: as ``predict_proba``.
         """
@@ -77,14 +96,24 @@ class SmoothingClassifier(ClassifierMixin, SmoothingEstimator):  # type: ignore[
         Parameters
         ----------
         X : array-like or dataframe of shape (k, d)
+            New rows.
         y : array-like of labels, shape (k,)
+            Their classes.
         classes : array-like of labels, default=None
             All labels that will ever occur; required by the first call, unless ``fit`` was called before.
-        sample_weight, window, forgetting : as for the regressors.
+        sample_weight : array-like of shape (k,), default=None
+            As in ``fit``; rows without a weight have weight 1. If some batches have float weights, all weights are
+            importances.
+        window : int, default=None
+            Keep only the last ``window`` rows, including the new ones; the others are removed as by ``forget``.
+        forgetting : float in (0, 1], default=None
+            Every new row multiplies the weights of all earlier rows by ``forgetting``.
 
         Returns
         -------
-        self. *Cost*: as for the regressors.
+        self
+
+        *Cost*: as for the regressors.
 
         >>> from regard import NadarayaWatsonClassifier
         >>> model = NadarayaWatsonClassifier(bandwidth=1.0).partial_fit([[0.0]], ["cat"], classes=["cat", "dog"])
@@ -101,6 +130,17 @@ class SmoothingClassifier(ClassifierMixin, SmoothingEstimator):  # type: ignore[
         training rows reach with their own class. For exchangeable rows the coverage holds as far as adding one row does
         not change the probabilities; a learned bandwidth depends on the rows, and on a few hundred of them the coverage
         is slightly lower.
+
+        Parameters
+        ----------
+        X : array-like or dataframe of shape (Q, d)
+            Queries.
+        coverage : float, default=0.9
+            Fraction of new rows whose class is to be in its set, between 0 and 1.
+
+        Returns
+        -------
+        array (Q, classes) of bool
 
         *Empty rows*: from the probabilities that ``empty`` gives; with NaN every class is in the set. *Cost*: as
         ``predict_proba``, and at the first call one pass over the training rows if the bandwidth was given.

@@ -153,7 +153,10 @@ def _cells(name: str, column: Array) -> Array:
     except (TypeError, ValueError):
         pass
     # Dates and complex numbers would be converted silently.
-    raise ValueError(f"X column {name!r} must hold numbers or text, got {column.dtype}; encode or drop it")
+    raise ValueError(
+        f"X column {name!r} must hold numbers or text, got {column.dtype}; "
+        f"{'convert it to numbers of days' if column.dtype.kind == 'M' else 'encode or drop it'}"
+    )
 
 
 def _order(series: nw.Series[Any]) -> tuple[Any, ...] | None:

@@ -95,12 +95,19 @@ class KernelRegressor(SmoothingRegressor):
 
     Parameters
     ----------
-    engine, tol, device, missing : as in ``NadarayaWatsonRegressor``.
-        ``engine`` and ``device`` say how predictions are computed, and with more than 2,000 rows also the search.
+    engine : str, default="auto"
+        "auto", or the name of an engine of ``regard.pool``, which then is used without fallback: for predictions, and
+        with more than 2,000 rows also for the search.
+    tol : float, default=None
+        Fraction of its attention mass that a query may lose; see ``regard.pool``.
     random_state : int, RandomState or None, default=None
         Seed of folds and subsamples of rows; None is a fixed seed.
+    device : {"cpu", "cuda"}, default="cpu"
+        "cuda" predicts on a GPU, which needs torch and Triton, and with more than 2,000 rows searches there too.
     kernel : dict or list, default=None
         Kernels of the columns of a mixed table (docs/tables.md).
+    missing : {"refuse", "ignore"}, default="refuse"
+        "ignore" compares a row with the training rows that have all columns it has (docs/tables.md).
 
     Attributes
     ----------
@@ -112,12 +119,16 @@ class KernelRegressor(SmoothingRegressor):
     bandwidth_, w_ : arrays of shape (d,)
         Bandwidth of each feature at its median, in the units of X, and its inverse.
     loo_predictions_, loo_score_ : array of the shape of y, float
-        Left-out predictions, and their R²: each row without itself and, up to 2,000 rows, by heads whose search has
-        not seen it. With more than 20,000 rows those of a sample; the others are NaN.
+        Left-out predictions, and their R²: each row without itself and, up to 2,000 rows, by heads whose search has not
+        seen it. With more than 20,000 rows those of a sample; the others are NaN.
     search_ : record
         Evaluations and path of the search.
-    feature_relevance_, key_, value_, sample_weight_, n_features_in_, feature_names_in_ :
-        as in ``NadarayaWatsonRegressor``.
+    feature_relevance_ : array of shape (d,)
+        Relevance of each feature for nearness, summing to 1.
+    key_, value_, sample_weight_ : arrays of shapes (K, d), (K,) or (K, P), and (K,) or None
+        The training rows.
+    n_features_in_, feature_names_in_ : int, array of shape (d,)
+        As in scikit-learn.
 
     *Empty rows*: there are none. *Cost*: ``fit`` takes some hundred passes of O(min(K, 2,000)²·d²), and with more
     rows some ten per head of O(min(K, 6,000)·K·d²), ``predict`` O(Q·K·d²) per head; memory O((Q·d + K)·d) and a tile.
@@ -162,19 +173,41 @@ class KernelClassifier(SmoothingClassifier):
 
     Parameters
     ----------
-    engine, tol, random_state, device, kernel, missing : as in ``KernelRegressor``.
-    calibrate : as in ``NadarayaWatsonClassifier``; rarely of use, since probabilities are tempered already.
+    engine : str, default="auto"
+        "auto", or the name of an engine of ``regard.pool``, which then is used without fallback: for predictions, and
+        with more than 2,500 rows also for the search.
+    tol : float, default=None
+        Fraction of its attention mass that a query may lose; see ``regard.pool``.
+    random_state : int, RandomState or None, default=None
+        Seed of folds and subsamples of rows; None is a fixed seed.
+    device : {"cpu", "cuda"}, default="cpu"
+        "cuda" predicts on a GPU, which needs torch and Triton, and with more than 2,500 rows searches there too.
+    calibrate : bool, default=False
+        As in ``NadarayaWatsonClassifier``; rarely of use, since probabilities are tempered already.
+    kernel : dict or list, default=None
+        Kernels of the columns of a mixed table (docs/tables.md).
+    missing : {"refuse", "ignore"}, default="refuse"
+        "ignore" compares a row with the training rows that have all columns it has (docs/tables.md).
 
     Attributes
     ----------
-    heads_, scaling_, bandwidth_, w_, search_ : as in ``KernelRegressor``; ``heads_`` are those of all rows.
+    heads_, scaling_, bandwidth_, w_, search_ : as in ``KernelRegressor``
+        What was learned; ``heads_`` are those of all rows.
     tempering_ : record
         Temperature T, share ε and class frequencies.
     loo_predictions_, loo_score_ : array of shape (K, classes), float
         Left-out class probabilities, and minus their log-loss: up to 2,500 rows by heads whose search has not seen the
         row. With more rows those of a sample; the others are NaN.
-    classes_, feature_relevance_, key_, value_, sample_weight_, n_features_in_, feature_names_in_ :
-        as in ``NadarayaWatsonClassifier``.
+    classes_ : array of shape (classes,)
+        The sorted labels of rows of positive weight.
+    value_ : array of shape (K,)
+        Class indices of the training rows.
+    feature_relevance_ : array of shape (d,)
+        Relevance of each feature for nearness, summing to 1.
+    key_, sample_weight_ : arrays of shapes (K, d), and (K,) or None
+        The training rows and their weights.
+    n_features_in_, feature_names_in_ : int, array of shape (d,)
+        As in scikit-learn.
 
     *Empty rows*: there are none. *Cost*: ``fit`` takes some hundred passes of O(min(K, 2,500)²·d), d² for matrices, and
     with more rows some five per head of O(1,000·min(K, 20,000)·d); ``predict`` O(Q·K·(d + classes)) per head; memory

@@ -44,24 +44,31 @@ class NadarayaWatsonRegressor(SmoothingRegressor):
     device : {"cpu", "cuda"}, default="cpu"
         "cuda" learns and predicts on a GPU, which needs torch and Triton. ``attend`` is always computed on the CPU.
     missing : {"refuse", "ignore"}, default="refuse"
-        "ignore" compares rows by the columns that both have (docs/tables.md).
+        "ignore" compares a row with the training rows that have all columns it has (docs/tables.md).
     loss : {"squared", "absolute"}, default="squared"
         Loss of the "loo" criterion. "absolute" is robust to outliers in y; predictions remain weighted averages.
+    neighbours : int or float, default=None
+        k of "adaptive" as a whole number, or as a share of the training rows above 0 and below 1, which others call the
+        span; None learns it.
 
     Attributes
     ----------
     bandwidth_, w_ : float or array of shape (d,)
         The bandwidth and its inverse; a matrix has ``w_`` only. With "adaptive", those of a row of typical width.
     neighbours_ : int
-        k of "adaptive".
+        k of "adaptive", learned or given.
     feature_relevance_ : array of shape (d,)
         Relevance of each feature for nearness, summing to 1.
-    search_ : record
-        The search for a learned bandwidth: path, evaluations, smoothed-out features, …
+    search_ : Search
+        The search for a learned bandwidth: path, evaluations, smoothed-out features, …; see
+        ``regard.bandwidth.Search``.
     loo_predictions_, loo_score_ : array of the shape of y, float
         Leave-one-out predictions with a learned bandwidth, and their R². Of more than 200,000 rows 20,000 are
         predicted, the others are NaN.
-    key_, value_, sample_weight_, n_features_in_, feature_names_in_ : as in ``AveragePoolingRegressor``.
+    key_, value_, sample_weight_ : arrays of shapes (K, d), (K,) or (K, P), and (K,) or None
+        The training rows.
+    n_features_in_, feature_names_in_ : int, array of shape (d,)
+        As in scikit-learn.
 
     *Empty rows*: according to ``empty``. *Cost*: ``predict`` takes O(Q·K·d) time, O(Q + K) memory and a tile.
 
@@ -87,6 +94,7 @@ class NadarayaWatsonRegressor(SmoothingRegressor):
         device: str = "cpu",
         missing: str = "refuse",
         loss: str = "squared",
+        neighbours: float | None = None,
     ) -> None:
         self._set_parameters(locals())
 
@@ -98,12 +106,31 @@ class NadarayaWatsonClassifier(SmoothingClassifier):
 
     Parameters
     ----------
-    kernel, bandwidth, metric, optimizer, engine, tol, random_state, device, missing : as in ``NadarayaWatsonRegressor``
-        "loo" minimises the log-loss of leave-one-out probabilities, mixed with a small part of the class frequencies;
-        "gcv" and "aicc" are for regression only.
+    kernel : str, dict or list, default="gaussian"
+        Name in ``regard.scores.KERNELS``; or, for a mixed table, kernels of columns as a dict by name or a list
+        (docs/tables.md).
+    bandwidth : str, float or array-like of shape (d,), default="loo"
+        As in ``NadarayaWatsonRegressor``; "loo" minimises the log-loss of leave-one-out probabilities, mixed with a
+        small part of the class frequencies; "gcv" and "aicc" are for regression only.
+    metric : {"feature", "scalar", "full"}, default="feature"
+        Learn one w per feature, one for all, or a matrix (d, d).
+    optimizer : {"lbfgs", "sgd"}, default="lbfgs"
+        "sgd" is the notes' recipe: five steps of plain gradient descent from a random w.
     empty : {"nearest", "prior", "nan", "raise"}, default="nearest"
         Prediction for a row of X without training rows within the bandwidth: the nearest training row's class with a
         warning, the class frequencies with a warning, NaN probabilities (``predict`` then raises), or an error.
+    engine : str, default="auto"
+        "auto", or the name of an engine of ``regard.pool``, which then is used without fallback.
+    tol : float, default=None
+        Fraction of its attention mass that a query may lose; see ``regard.pool``.
+    random_state : int, RandomState or None, default=None
+        Seed of the initial w of "sgd", and of the subsample of rows beyond 20,000; None is a fixed seed for the latter.
+    device : {"cpu", "cuda"}, default="cpu"
+        "cuda" learns and predicts on a GPU, which needs torch and Triton. ``attend`` is always computed on the CPU.
+    missing : {"refuse", "ignore"}, default="refuse"
+        "ignore" compares a row with the training rows that have all columns it has (docs/tables.md).
+    neighbours : int or float, default=None
+        k of "adaptive", or a share of the training rows; see ``NadarayaWatsonRegressor``.
     calibrate : bool, default=False
         Learn a temperature and a mixture with the class frequencies from left-out rows, if that reduces their log-loss;
         see ``regard.model.calibration``.
@@ -112,12 +139,16 @@ class NadarayaWatsonClassifier(SmoothingClassifier):
     ----------
     classes_ : array of shape (classes,)
         The sorted labels of rows of positive weight.
-    bandwidth_, w_, neighbours_, feature_relevance_, search_ : as in ``NadarayaWatsonRegressor``.
+    bandwidth_, w_, neighbours_, feature_relevance_, search_ : as in ``NadarayaWatsonRegressor``
+        What was learned.
     loo_predictions_, loo_score_ : array of shape (K, classes), float
         Leave-one-out class probabilities with a learned bandwidth, and minus their log-loss.
     value_ : array of shape (K,)
         Class indices of the training rows.
-    key_, sample_weight_, n_features_in_, feature_names_in_ : as in ``AveragePoolingRegressor``.
+    key_, sample_weight_ : arrays of shapes (K, d), and (K,) or None
+        The training rows and their weights.
+    n_features_in_, feature_names_in_ : int, array of shape (d,)
+        As in scikit-learn.
 
     *Empty rows*: according to ``empty``. *Cost*: O(Q·K·(d + classes)) time, O((Q + K)·classes) memory and a tile.
 
@@ -144,5 +175,6 @@ class NadarayaWatsonClassifier(SmoothingClassifier):
         device: str = "cpu",
         missing: str = "refuse",
         calibrate: bool = False,
+        neighbours: float | None = None,
     ) -> None:
         self._set_parameters(locals())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -78,6 +78,16 @@ def _ridge(name: str, given: Any) -> None:
         raise ValueError(f"{name} must be a finite number of at least 0, or 'loo', got {given!r}")
 
 
+def _neighbours(name: str, given: Any) -> None:
+    whole = isinstance(given, Integral) and not isinstance(given, bool) and int(given) >= 1
+    share = isinstance(given, Real) and not isinstance(given, Integral) and 0.0 < float(given) < 1.0
+    if not (given is None or whole or share):
+        raise ValueError(
+            f"{name} must be None, a whole number of at least 1, or a share of the rows above 0 and below 1, "
+            f"got {given!r}"
+        )
+
+
 def _embed(name: str, given: Any) -> None:
     if isinstance(given, str):
         if given != "mlp":
@@ -101,6 +111,7 @@ PARAMETERS: dict[str, Callable[[str, Any], None]] = {
     "metric": one_of(*METRICS),
     "optimizer": one_of(*OPTIMIZERS),
     "ridge": _ridge,
+    "neighbours": _neighbours,
     "score": one_of(*SCORES),
     "embed": _embed,
     **dict.fromkeys(("hidden_size", "embed_size", "max_iter", "batch_size", "n_iter_no_change"), whole_number),
@@ -151,6 +162,8 @@ def _check_width(estimator: Any, given: dict[str, Any]) -> None:
         raise ValueError(f"ridge='loo' needs bandwidth='loo', got bandwidth={bandwidth!r}")
     if estimator._IS_CLASSIFIER and rule in CRITERIA and rule != "loo":
         raise ValueError(f"bandwidth={bandwidth!r} is for regression only; use bandwidth='loo' for a classifier")
+    if given["neighbours"] is not None and rule != "adaptive":
+        raise ValueError(f"neighbours needs bandwidth='adaptive', got bandwidth={bandwidth!r}")
     if given["optimizer"] == "sgd":
         if rule != "loo":
             raise ValueError(f"optimizer='sgd' needs bandwidth='loo', got bandwidth={bandwidth!r}")

@@ -62,13 +62,16 @@ class SmoothingRegressor(RegressorMixin, SmoothingEstimator):  # type: ignore[mi
         Parameters
         ----------
         X : array-like, dataframe or dask collection of shape (Q, d)
+            Queries.
         return_std : bool, default=False
             Also return the standard deviation of y around the prediction, estimated from leave-one-out residuals (those
             of the fit itself are too small).
 
         Returns
         -------
-        Array of shape (Q,) or (Q, P), like y, in the dtype of X (at least float32); with ``return_std`` two of them.
+        array (Q,) or (Q, P), or a tuple of two
+            Like y, in the dtype of X (at least float32); with ``return_std`` predictions and standard deviations. Lazy
+            if X is a dask collection.
 
         *Empty rows*: according to ``empty``, if the estimator has it. *Cost*: O(Q·K·d) time, O(Q + K) memory and a
         tile; twice that with ``return_std``, and the residuals at its first call.
@@ -96,7 +99,9 @@ class SmoothingRegressor(RegressorMixin, SmoothingEstimator):  # type: ignore[mi
         Parameters
         ----------
         X : array-like or dataframe of shape (k, d)
+            New rows.
         y : array-like of shape (k,) or (k, P)
+            Their values.
         sample_weight : array-like of shape (k,), default=None
             As in ``fit``; rows without a weight have weight 1. If some batches have float weights, all weights are
             importances.
@@ -108,9 +113,11 @@ class SmoothingRegressor(RegressorMixin, SmoothingEstimator):  # type: ignore[mi
 
         Returns
         -------
-        self, equal to ``fit`` on the remaining rows with their weights. *Cost*: the first call is ``fit``; later ones
-        take O(k·d) amortised time and memory for up to twice the rows, or O(window·d) with ``window`` and O(K) with
-        ``forgetting``.
+        self
+            Equal to ``fit`` on the remaining rows with their weights.
+
+        *Cost*: the first call is ``fit``; later ones take O(k·d) amortised time and memory for up to twice the rows, or
+        O(window·d) with ``window`` and O(K) with ``forgetting``.
 
         >>> from regard import NearestKeyRegressor
         >>> model = NearestKeyRegressor().partial_fit([[0.0]], [2.0]).partial_fit([[1.0]], [4.0])
@@ -137,6 +144,20 @@ class SmoothingRegressor(RegressorMixin, SmoothingEstimator):  # type: ignore[mi
         search used all rows; residuals are then relearned without the row's fold (up to 2,000 rows), with the coverage
         reported in benchmarks/results/intervals.md.
 
+        Parameters
+        ----------
+        X : array-like or dataframe of shape (Q, d)
+            Queries.
+        coverage : float, default=0.9
+            Fraction of new y that the intervals are to contain, between 0 and 1.
+        method : {"local", "conformal", "jackknife"}, default="local"
+            How bounds are computed.
+
+        Returns
+        -------
+        array (Q, 2) or (Q, P, 2)
+            Lower and upper bounds.
+
         *Empty rows*: around the prediction that ``empty`` gives. *Cost*: as ``predict`` with ``return_std``;
         "jackknife" computes every weight, in O(Q·K·d²) time and a tile of memory.
 
@@ -152,10 +173,24 @@ class SmoothingRegressor(RegressorMixin, SmoothingEstimator):  # type: ignore[mi
         return _shaped(interval(smoother, self._residuals(), query, centre, level, method), output)
 
     def predict_quantiles(self, X: Any, q: Any, smoothed: bool = False) -> Array:
-        """Conditional quantiles of y: (Q, m) for m levels q, (Q,) for one; (Q, P, m) and (Q, P) if y has P columns.
+        """Conditional quantiles of y.
 
-        f(x) + s(x)·(quantile of the standardised residuals). They never cross. ``smoothed`` uses the quantiles of the
-        Student's t of ``predict_density`` instead, which extend beyond the largest residual.
+        f(x) + s(x)·(quantile of the standardised residuals). They never cross.
+
+        Parameters
+        ----------
+        X : array-like or dataframe of shape (Q, d)
+            Queries.
+        q : float or array-like of shape (m,)
+            Levels, between 0 and 1.
+        smoothed : bool, default=False
+            Use the quantiles of the Student's t of ``predict_density`` instead, which extend beyond the largest
+            residual.
+
+        Returns
+        -------
+        array (Q, m) for m levels, (Q,) for one
+            (Q, P, m) and (Q, P) if y has P columns.
 
         *Empty rows*: around the prediction that ``empty`` gives. *Cost*: as ``predict`` with ``return_std``.
         """
@@ -171,12 +206,35 @@ class SmoothingRegressor(RegressorMixin, SmoothingEstimator):  # type: ignore[mi
 
         Student's t around f(x), with scale proportional to s(x) and the same degrees of freedom for all rows.
 
+        Parameters
+        ----------
+        X : array-like or dataframe of shape (Q, d)
+            Queries.
+        y : array-like of shape (Q,) or (Q, P)
+            Where to evaluate the density, one for each query.
+
+        Returns
+        -------
+        array (Q,) or (Q, P)
+
         *Cost*: as ``predict`` with ``return_std``.
         """
         return np.exp(self._log_density(X, y))
 
     def log_likelihood(self, X: Any, y: Any) -> float:
-        """Mean conditional log-density of y over the rows, summed over the columns of y. Higher is better."""
+        """Mean conditional log-density of y over the rows, summed over the columns of y. Higher is better.
+
+        Parameters
+        ----------
+        X : array-like or dataframe of shape (Q, d)
+            Queries.
+        y : array-like of shape (Q,) or (Q, P)
+            Their values.
+
+        Returns
+        -------
+        float
+        """
         found = self._log_density(X, y)
         return float(found.reshape(len(found), -1).sum(axis=1).mean())
 
@@ -185,6 +243,17 @@ class SmoothingRegressor(RegressorMixin, SmoothingEstimator):  # type: ignore[mi
 
         "weights": √Σ ℓ_i²·residual_i² with effective weights ℓ and leave-one-out residuals. "np": ``merr`` of R's np,
         from the variance of y in the window times R(K)/Σ K; needs a fixed bandwidth. Neither includes the bias.
+
+        Parameters
+        ----------
+        X : array-like or dataframe of shape (Q, d)
+            Queries.
+        method : {"weights", "np"}, default="weights"
+            How the error is estimated.
+
+        Returns
+        -------
+        array (Q,) or (Q, P)
 
         *Empty rows*: as in ``attend``; NaN with "np". *Cost*: "weights" O(Q·K·d) and a tile, "np" one ``pool``.
         """
@@ -206,8 +275,26 @@ class SmoothingRegressor(RegressorMixin, SmoothingEstimator):  # type: ignore[mi
 
         "asymptotic": f(x) ± z·``standard_error``, an interval for the expectation of f(x) over training sets: it does
         not include the bias of smoothing, which for a learned bandwidth is about as large as the standard error.
-        "bootstrap": the wild bootstrap with ``draws`` random signs of the residuals, shifted by an estimate of the bias
-        from smoothing the fit again.
+        "bootstrap": the wild bootstrap with random signs of the residuals, shifted by an estimate of the bias from
+        smoothing the fit again.
+
+        Parameters
+        ----------
+        X : array-like or dataframe of shape (Q, d)
+            Queries.
+        coverage : float, default=0.9
+            Between 0 and 1.
+        method : {"asymptotic", "bootstrap"}, default="asymptotic"
+            How bounds are computed.
+        draws : int, default=500
+            Draws of the bootstrap, at least 2.
+        random_state : int, RandomState or None, default=None
+            Seed of the bootstrap.
+
+        Returns
+        -------
+        array (Q, 2) or (Q, P, 2)
+            Lower and upper bounds.
 
         *Empty rows*: around the prediction that ``empty`` gives. *Cost*: O(Q·K·d) time and a tile, or ``predict`` of
         ``draws`` columns and of all training rows.

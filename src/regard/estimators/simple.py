@@ -16,7 +16,8 @@ class AveragePoolingRegressor(SmoothingRegressor):
     ----------
     key_, value_, sample_weight_ : arrays of shapes (K, d), (K,) or (K, P), and (K,) or None
         The training rows.
-    n_features_in_, feature_names_in_ : as in scikit-learn.
+    n_features_in_, feature_names_in_ : int, array of shape (d,)
+        As in scikit-learn.
 
     *Empty rows*: there are none. *Cost*: ``predict`` takes O(K + Q) time.
 
@@ -38,11 +39,17 @@ class NearestKeyRegressor(SmoothingRegressor):
 
     Parameters
     ----------
-    engine, tol : as in ``NadarayaWatsonRegressor``.
+    engine : str, default="auto"
+        "auto", or the name of an engine of ``regard.pool``, which then is used without fallback.
+    tol : float, default=None
+        As in ``regard.pool``.
 
     Attributes
     ----------
-    key_, value_, sample_weight_, n_features_in_, feature_names_in_ : as in ``AveragePoolingRegressor``.
+    key_, value_, sample_weight_ : arrays of shapes (K, d), (K,) or (K, P), and (K,) or None
+        The training rows.
+    n_features_in_, feature_names_in_ : int, array of shape (d,)
+        As in scikit-learn.
 
     *Empty rows*: there are none. *Cost*: ``predict`` takes O(Q·K·d) time, O(Q + K) memory and a tile.
 

@@ -138,7 +138,8 @@ def _stacked(name: str, frame: nw.DataFrame[Any]) -> Array:
         elif dtype in (nw.Object, nw.Unknown):
             columns.append(_real(f"{name} column {column.name!r}", np.asarray(column.to_numpy())))
         else:
-            raise ValueError(f"{name} column {column.name!r} must hold real numbers, got {dtype}; encode or drop it")
+            advice = "convert it to numbers of days" if dtype.is_temporal() else "encode or drop it"
+            raise ValueError(f"{name} column {column.name!r} must hold real numbers, got {dtype}; {advice}")
     return np.column_stack(columns) if columns else np.empty(frame.shape)
 
 

@@ -128,7 +128,14 @@ def _learned(model: Any, key: Array, value: Array, weight: Array | None, groups:
     single, ridge = value.ndim == 1 and classes is None, fixed_ridge(model)
     with small_matrices(), callback_progress(model) as progress:
         if bandwidth == "adaptive":
-            found: Any = learn_neighbours(objective, model.metric, ridge or 0.0, seed=model._seed(), progress=progress)
+            found: Any = learn_neighbours(
+                objective,
+                model.metric,
+                ridge or 0.0,
+                neighbours=model.neighbours,
+                seed=model._seed(),
+                progress=progress,
+            )
         else:
             width = learned(
                 objective,

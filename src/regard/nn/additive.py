@@ -50,17 +50,33 @@ class HiddenScore(ScoreLayer):
         raise NotImplementedError
 
     def check(self, queries: Tensor, keys: Tensor) -> None:
+        """Raise ValueError unless queries and keys have the sizes the score was created for.
+
+        Parameters
+        ----------
+        queries : tensor (…, Q, query_size)
+            Queries.
+        keys : tensor (…, K, key_size)
+            Keys.
+        """
         fits(queries, keys, self.query_size, self.key_size)
 
 
 class AdditiveScore(HiddenScore):
-    """w_vᵀ tanh(W_q q + W_k k), without bias; queries and keys may have different sizes.
+    """The additive score w_vᵀ tanh(W_q q + W_k k), without bias; queries and keys may have different sizes.
 
     Parameters
     ----------
-    query_size, key_size : features of a query and of a key.
-    hidden_size : h, units of the hidden layer.
-    device, dtype : of the parameters ``W_q``, ``W_k`` and ``w_v``.
+    query_size : int
+        Features of a query.
+    key_size : int
+        Features of a key.
+    hidden_size : int
+        h, units of the hidden layer.
+    device : torch device, default=None
+        Of the parameters ``W_q``, ``W_k`` and ``w_v``.
+    dtype : torch dtype, default=None
+        Of the same parameters.
 
     *Cost*: O(Q·K·h) time and memory.
 
@@ -73,27 +89,73 @@ class AdditiveScore(HiddenScore):
         self.W_k = nn.Linear(self.key_size, hidden_size, bias=False, **options)
 
     def keep(self, keys: Tensor) -> Tensor:
+        """Keys after ``W_k``.
+
+        Parameters
+        ----------
+        keys : tensor (…, K, key_size)
+            Keys.
+
+        Returns
+        -------
+        tensor (…, K, h)
+        """
         return projected(self.W_k, keys)
 
     def between(self, queries: Tensor, prepared: Tensor) -> Tensor:
+        """Scores between queries and prepared keys.
+
+        Parameters
+        ----------
+        queries : tensor (…, Q, query_size)
+            Queries.
+        prepared : tensor (…, K, h)
+            The result of ``keep(keys)``.
+
+        Returns
+        -------
+        tensor (…, Q, K)
+        """
         return additive(projected(self.W_q, queries), prepared, self.w_v)
 
     def as_plain(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, scores.Score]:
+        """Queries, keys and a score of ``regard.scores`` that give the same scores.
+
+        Parameters
+        ----------
+        queries : tensor (…, Q, query_size)
+            Queries.
+        keys : tensor (…, K, key_size)
+            Keys.
+
+        Returns
+        -------
+        tuple of two tensors and a score
+        """
         queries, keys, W_q, W_k, w_v = widened(queries, keys, self.W_q.weight, self.W_k.weight, self.w_v.weight)
         return queries, keys, scores.Additive(W_q, W_k, w_v[0])
 
 
 class ConcatenatedScore(HiddenScore):
-    """w_vᵀ tanh(W [q; k]): the additive score as textbooks write it, one hidden layer over the concatenated pair.
+    """The additive score as textbooks write it, w_vᵀ tanh(W [q; k]): one hidden layer over the concatenated pair.
 
-    W [q; k] = W_q q + W_k k with W = [W_q, W_k], so ``as_additive()`` gives the same scores at less cost: it projects
-    each query and each key once instead of every pair.
+    W [q; k] = W_q q + W_k k with W = [W_q, W_k]: it is computed like ``AdditiveScore``, which projects each query and
+    each key once, and ``as_additive()`` gives one with the same scores.
 
     Parameters
     ----------
-    query_size, key_size, hidden_size, device, dtype : as in ``AdditiveScore``.
+    query_size : int
+        Features of a query.
+    key_size : int
+        Features of a key.
+    hidden_size : int
+        h, units of the hidden layer.
+    device : torch device, default=None
+        Of the parameters ``W`` and ``w_v``.
+    dtype : torch dtype, default=None
+        Of the same parameters.
 
-    *Cost*: O(Q·K·h·(query_size + key_size)) time, O(Q·K·(h + query_size + key_size)) memory.
+    *Cost*: O(Q·K·h) time and memory.
 
     >>> score, q, k = ConcatenatedScore(2, 5, 8), torch.rand(1, 3, 2), torch.rand(1, 4, 5)
     >>> torch.allclose(score(q, k), score.as_additive()(q, k), atol=1e-6)
@@ -103,15 +165,62 @@ class ConcatenatedScore(HiddenScore):
     def _project(self, hidden_size: int, **options: Any) -> None:
         self.W = nn.Linear(self.query_size + self.key_size, hidden_size, bias=False, **options)
 
+    def keep(self, keys: Tensor) -> Tensor:
+        """Keys after W_k, the part of ``W`` that applies to them.
+
+        Parameters
+        ----------
+        keys : tensor (…, K, key_size)
+            Keys.
+
+        Returns
+        -------
+        tensor (…, K, h)
+        """
+        keys, weight = widened(keys, self.W.weight)
+        return keys @ weight[:, self.query_size :].T
+
     def between(self, queries: Tensor, prepared: Tensor) -> Tensor:
-        queries, keys = widened(queries, prepared)
-        batch = torch.broadcast_shapes(queries.shape[:-2], keys.shape[:-2])  # type: ignore[no-untyped-call]
-        pairs = (*batch, queries.shape[-2], keys.shape[-2], -1)
-        both = torch.cat([queries.unsqueeze(-2).expand(pairs), keys.unsqueeze(-3).expand(pairs)], dim=-1)
-        return projected(self.w_v, torch.tanh(projected(self.W, both))).squeeze(-1)
+        """Scores between queries and prepared keys.
+
+        Parameters
+        ----------
+        queries : tensor (…, Q, query_size)
+            Queries.
+        prepared : tensor (…, K, h)
+            The result of ``keep(keys)``.
+
+        Returns
+        -------
+        tensor (…, Q, K)
+        """
+        queries, weight = widened(queries, self.W.weight)
+        return additive(queries @ weight[:, : self.query_size].T, prepared, self.w_v)
+
+    def as_plain(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, scores.Score]:
+        """Queries, keys and a score of ``regard.scores`` that give the same scores.
+
+        Parameters
+        ----------
+        queries : tensor (…, Q, query_size)
+            Queries.
+        keys : tensor (…, K, key_size)
+            Keys.
+
+        Returns
+        -------
+        tuple of two tensors and a score
+        """
+        queries, keys, W, w_v = widened(queries, keys, self.W.weight, self.w_v.weight)
+        return queries, keys, scores.Additive(W[:, : self.query_size], W[:, self.query_size :], w_v[0])
 
     def as_additive(self) -> AdditiveScore:
-        """The equivalent ``AdditiveScore``, with its own copy of the parameters."""
+        """The equivalent ``AdditiveScore``, with its own copy of the parameters.
+
+        Returns
+        -------
+        AdditiveScore
+        """
         weight = self.W.weight
         score = AdditiveScore(
             self.query_size, self.key_size, self.W.out_features, device=weight.device, dtype=weight.dtype

@@ -17,7 +17,9 @@ from torch import Tensor, nn
 from regard.nn.additive import additive, projected
 from regard.nn.attention_pooling import RecordedAttention
 from regard.nn.layer_inputs import prepared
-from regard.nn.score_layers import dot_product, gaussian
+from regard.nn.precision import widened
+from regard.nn.score_layers import dot_product
+from regard.tensors.gaussian_products import relative_gaussian_scores
 from regard.tensors.tensor_inputs import Lengths
 
 
@@ -36,15 +38,26 @@ class NWKernelRegression(RecordedAttention):
         self.w = nn.Parameter(torch.rand(1))
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """queries (n,), keys (n, m) and values (n, m), a row of keys and values per query; returns (n,).
+        """Predict, with a row of keys and values per query.
 
-        For leave-one-out each row of keys holds the m = n − 1 other training inputs.
+        Parameters
+        ----------
+        queries : tensor (n,)
+            Where to predict.
+        keys : tensor (n, m)
+            Inputs for each query; for leave-one-out each row holds the m = n − 1 other training inputs.
+        values : tensor (n, m)
+            Their outputs.
+
+        Returns
+        -------
+        tensor (n,)
         """
         if queries.ndim != 1 or keys.ndim != 2 or keys.shape != values.shape or len(keys) != len(queries):
             shapes = ", ".join(str(tuple(t.shape)) for t in (queries, keys, values))
             raise ValueError(f"queries, keys and values must have shapes (n,), (n, m) and (n, m), got {shapes}")
         inputs = prepared(queries[:, None, None], keys.unsqueeze(-1), values.unsqueeze(-1))
-        output = self._attended(lambda q, k: gaussian(q, k, self.w), inputs, nn.Identity())
+        output = self._attended(lambda q, k: relative_gaussian_scores(*widened(q, k, self.w)), inputs, nn.Identity())
         assert self.attention_weights is not None
         self.attention_weights = self.attention_weights.squeeze(1)  # (n, m)
         return output.flatten()
@@ -52,6 +65,11 @@ class NWKernelRegression(RecordedAttention):
 
 class DotProductAttention(RecordedAttention):
     """Scaled dot-product attention; in both editions ``DotProductAttention(dropout)``.
+
+    Parameters
+    ----------
+    dropout : float
+        Probability of setting a weight to zero in training mode.
 
     *Empty rows*: zeros. *Cost*: O(Q·K·(d + P)).
 
@@ -65,14 +83,39 @@ class DotProductAttention(RecordedAttention):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor, valid_lens: Lengths | None = None) -> Tensor:
-        """queries (B, Q, d), keys (B, K, d), values (B, K, P), valid_lens (B,) or (B, Q); returns (B, Q, P)."""
+        """Pool the values.
+
+        Parameters
+        ----------
+        queries : tensor (B, Q, d)
+            Queries.
+        keys : tensor (B, K, d)
+            Keys.
+        values : tensor (B, K, P)
+            Values.
+        valid_lens : tensor of int (B,) or (B, Q), default=None
+            Only the first ``valid_lens`` keys may be attended to.
+
+        Returns
+        -------
+        tensor (B, Q, P)
+        """
         inputs = prepared(queries, keys, values, valid_lens)
         return self._attended(dot_product, inputs, self.dropout)
 
 
 class AdditiveAttention(RecordedAttention):
-    """Additive attention: ``AdditiveAttention(key_size, query_size, num_hiddens, dropout)`` as in edition 0.17, or
+    """Additive attention, with the signature of either edition of the book.
+
+    ``AdditiveAttention(key_size, query_size, num_hiddens, dropout)`` as in edition 0.17, or
     ``AdditiveAttention(num_hiddens, dropout)`` as in 1.0, which takes the sizes from the first batch.
+
+    Parameters
+    ----------
+    *args : int and float
+        The arguments of one of the editions, in its order.
+    **kwargs : int and float
+        The same by name.
 
     *Empty rows*: zeros. *Cost*: O(Q·K·num_hiddens) time and memory.
 
@@ -101,7 +144,23 @@ class AdditiveAttention(RecordedAttention):
         self.dropout = nn.Dropout(given["dropout"])
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor, valid_lens: Lengths | None = None) -> Tensor:
-        """queries (B, Q, query_size), keys (B, K, key_size), values (B, K, P), valid_lens (B,) or (B, Q)."""
+        """Pool the values.
+
+        Parameters
+        ----------
+        queries : tensor (B, Q, query_size)
+            Queries.
+        keys : tensor (B, K, key_size)
+            Keys.
+        values : tensor (B, K, P)
+            Values.
+        valid_lens : tensor of int (B,) or (B, Q), default=None
+            Only the first ``valid_lens`` keys may be attended to.
+
+        Returns
+        -------
+        tensor (B, Q, P)
+        """
         inputs = prepared(queries, keys, values, valid_lens)
         return self._attended(self._score, inputs, self.dropout)
 
@@ -114,8 +173,10 @@ class AdditiveAttentionReg(RecordedAttention):
 
     Parameters
     ----------
-    input_size : features of a query and of a key.
-    hidden_size : units of the hidden layer.
+    input_size : int
+        Features of a query and of a key.
+    hidden_size : int
+        Units of the hidden layer.
 
     *Empty rows*: zeros. *Cost*: O(Q·K·hidden_size) time and memory.
 
@@ -131,10 +192,23 @@ class AdditiveAttentionReg(RecordedAttention):
         self.v = nn.Linear(hidden_size, 1, bias=False)
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor, *, attn_mask: Tensor | None = None) -> Tensor:
-        """Predict: queries (Q, input_size), keys (K, input_size) and values (K, P) of the training set; returns (Q, P).
+        """Predict from a training set.
 
-        attn_mask : (Q, K), True = may attend. In training on the set itself, ``~torch.eye(K, dtype=torch.bool)``
-            keeps every row from attending to itself.
+        Parameters
+        ----------
+        queries : tensor (Q, input_size)
+            Where to predict.
+        keys : tensor (K, input_size)
+            Inputs of the training set.
+        values : tensor (K, P)
+            Outputs of the training set.
+        attn_mask : tensor of bool (Q, K), default=None
+            True = may attend. In training on the set itself, ``~torch.eye(K, dtype=torch.bool)`` keeps every row from
+            attending to itself.
+
+        Returns
+        -------
+        tensor (Q, P)
         """
         inputs = prepared(queries, keys, values, attn_mask=attn_mask)
         return self._attended(self._score, inputs, nn.Identity())

@@ -15,10 +15,18 @@ def bleu(pred_seq: str, label_seq: str, k: int) -> float:
 
     Parameters
     ----------
-    pred_seq, label_seq : a prediction and its reference, words separated by single spaces.
-    k : the largest n; at most the number of predicted words is used, as in edition 1.0.
+    pred_seq : str
+        A prediction, words separated by single spaces.
+    label_seq : str
+        Its reference, likewise.
+    k : int
+        The largest n; at most the number of predicted words is used, as in edition 1.0.
 
-    It differs from the BLEU of papers, which has other weights and is taken over a corpus: ``regard.seq2seq.quality``.
+    Returns
+    -------
+    float
+        Between 0 and 1. It differs from the BLEU of papers, which has other weights and is taken over a corpus:
+        ``regard.seq2seq.quality``.
 
     >>> bleu("he is here", "he is calm", 2)
     0.6865890479690392
@@ -40,12 +48,19 @@ def nadaraya_watson(
 
     Parameters
     ----------
-    x_train, y_train : (n,) training inputs and outputs; x_val : (m,) where to predict.
-    kernel : a function from differences to numbers of at least 0, elementwise.
+    x_train : tensor (n,)
+        Training inputs.
+    y_train : tensor (n,)
+        Training outputs.
+    x_val : tensor (m,)
+        Where to predict.
+    kernel : callable
+        From differences to numbers of at least 0, elementwise.
 
     Returns
     -------
-    y_hat (m,), attention_w (n, m) with a column for each prediction, as in the book.
+    tuple of tensors (m,) and (n, m)
+        Predictions, and weights with a column for each prediction, as in the book.
 
     *Empty rows*: zeros, where the kernel is 0 for all keys; ``regard.pool`` has the limit, the nearest key.
     *Cost*: O(n·m).

@@ -25,11 +25,18 @@ def _linear(size: int | None, outputs: int, bias: bool) -> nn.Linear:
 
 
 class MultiHeadAttention(nn.Module):
-    """Dot-product attention in several heads: ``MultiHeadAttention(key_size, query_size, value_size, num_hiddens,
-    num_heads, dropout, bias=False)`` as in edition 0.17, or ``MultiHeadAttention(num_hiddens, num_heads, dropout,
-    bias=False)`` as in 1.0, which takes the sizes from the first batch.
+    """Dot-product attention in several heads, with the signature of either edition of the book.
 
-    ``regard.nn.multi_head`` does the same for any score, and checks its inputs.
+    ``MultiHeadAttention(key_size, query_size, value_size, num_hiddens, num_heads, dropout, bias=False)`` as in edition
+    0.17, or ``MultiHeadAttention(num_hiddens, num_heads, dropout, bias=False)`` as in 1.0, which takes the sizes from
+    the first batch. ``regard.nn.multi_head`` does the same for any score, and checks its inputs.
+
+    Parameters
+    ----------
+    *args : int, float and bool
+        The arguments of one of the editions, in its order.
+    **kwargs : int, float and bool
+        The same by name.
 
     *Empty rows*: zeros, or the bias of ``W_o``. *Cost*: O(Q·K·num_hiddens) time, O(num_heads·Q·K) memory.
 
@@ -66,7 +73,23 @@ class MultiHeadAttention(nn.Module):
         return self.attention.attention_weights
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor, valid_lens: Lengths | None = None) -> Tensor:
-        """queries (B, Q, ·), keys and values (B, K, ·), valid_lens (B,) or (B, Q); returns (B, Q, num_hiddens)."""
+        """Pool the values with every head.
+
+        Parameters
+        ----------
+        queries : tensor (B, Q, query_size)
+            Queries.
+        keys : tensor (B, K, key_size)
+            Keys.
+        values : tensor (B, K, value_size)
+            Values.
+        valid_lens : tensor of int (B,) or (B, Q), default=None
+            Only the first ``valid_lens`` keys may be attended to.
+
+        Returns
+        -------
+        tensor (B, Q, num_hiddens)
+        """
         if valid_lens is not None:
             valid_lens = torch.as_tensor(valid_lens, device=queries.device).repeat_interleave(self.num_heads, 0)
         rows = (self._split(layer(x)) for layer, x in ((self.W_q, queries), (self.W_k, keys), (self.W_v, values)))
@@ -84,7 +107,12 @@ class PositionalEncoding(nn.Module):
 
     Parameters
     ----------
-    num_hiddens : features of a token; dropout : probability; max_len : the longest sequence.
+    num_hiddens : int
+        Features of a token.
+    dropout : float
+        Probability of setting a feature to zero in training mode.
+    max_len : int, default=1000
+        Length of the longest sequence.
 
     >>> PositionalEncoding(4, 0.0)(torch.zeros(1, 2, 4))[0, 1].round(decimals=2).tolist()
     [0.8399999737739563, 0.5400000214576721, 0.009999999776482582, 1.0]
@@ -100,7 +128,17 @@ class PositionalEncoding(nn.Module):
         self.register_buffer("P", sinusoids(torch.arange(max_len), num_hiddens).unsqueeze(0), persistent=False)
 
     def forward(self, X: Tensor) -> Tensor:
-        """X (B, n, num_hiddens), n at most max_len; returns the same shape."""
+        """Add the positions.
+
+        Parameters
+        ----------
+        X : tensor (B, n, num_hiddens)
+            Tokens, n at most ``max_len``.
+
+        Returns
+        -------
+        tensor (B, n, num_hiddens)
+        """
         if X.shape[1] > self.P.shape[1]:
             raise ValueError(f"X must have at most max_len={self.P.shape[1]} positions, got {X.shape[1]}")
         return self.dropout(X + self.P[:, : X.shape[1]].to(X.dtype))  # type: ignore[no-any-return]
@@ -116,6 +154,13 @@ def sinusoids(position: Tensor, features: int) -> Tensor:
 class AddNorm(nn.Module):
     """LayerNorm(X + dropout(Y)): ``AddNorm(normalized_shape, dropout)``, in 1.0 ``AddNorm(norm_shape, dropout)``.
 
+    Parameters
+    ----------
+    *args : int, sequence of int and float
+        The arguments of one of the editions, in its order.
+    **kwargs : int, sequence of int and float
+        The same by name.
+
     >>> AddNorm(4, 0.5).eval()(torch.ones(2, 3, 4), torch.ones(2, 3, 4)).shape
     torch.Size([2, 3, 4])
     """
@@ -129,13 +174,34 @@ class AddNorm(nn.Module):
         self.ln = nn.LayerNorm(given["normalized_shape"] if "normalized_shape" in given else given["norm_shape"])
 
     def forward(self, X: Tensor, Y: Tensor) -> Tensor:
-        """X and Y of one shape (…, features)."""
+        """Add and normalise.
+
+        Parameters
+        ----------
+        X : tensor (…, features)
+            What Y is added to.
+        Y : tensor (…, features)
+            What dropout applies to.
+
+        Returns
+        -------
+        tensor (…, features)
+        """
         return self.ln(self.dropout(Y) + X)  # type: ignore[no-any-return]
 
 
 class PositionWiseFFN(nn.Module):
-    """The same network of one hidden layer at every position: ``PositionWiseFFN(ffn_num_input, ffn_num_hiddens,
-    ffn_num_outputs)`` as in edition 0.17, or ``PositionWiseFFN(ffn_num_hiddens, ffn_num_outputs)`` as in 1.0.
+    """The same network of one hidden layer at every position, with the signature of either edition of the book.
+
+    ``PositionWiseFFN(ffn_num_input, ffn_num_hiddens, ffn_num_outputs)`` as in edition 0.17, or
+    ``PositionWiseFFN(ffn_num_hiddens, ffn_num_outputs)`` as in 1.0, which takes the size from the first batch.
+
+    Parameters
+    ----------
+    *args : int
+        The arguments of one of the editions, in its order.
+    **kwargs : int
+        The same by name.
 
     >>> PositionWiseFFN(4, 8)(torch.ones(2, 3, 4)).shape
     torch.Size([2, 3, 8])
@@ -155,13 +221,37 @@ class PositionWiseFFN(nn.Module):
         self.dense2 = nn.Linear(given["ffn_num_hiddens"], given["ffn_num_outputs"])
 
     def forward(self, X: Tensor) -> Tensor:
-        """X (…, features); returns (…, ffn_num_outputs)."""
+        """Apply the network to every row.
+
+        Parameters
+        ----------
+        X : tensor (…, features)
+            Rows.
+
+        Returns
+        -------
+        tensor (…, ffn_num_outputs)
+        """
         return self.dense2(self.relu(self.dense1(X)))  # type: ignore[no-any-return]
 
 
 class TransformerEncoderBlock(nn.Module):
-    """Self-attention and a position-wise network, each followed by ``AddNorm``: ``TransformerEncoderBlock(num_hiddens,
-    ffn_num_hiddens, num_heads, dropout, use_bias=False)`` as in edition 1.0; ``norm_shape`` is that of edition 0.17.
+    """Self-attention and a position-wise network, each followed by ``AddNorm``, with the signature of edition 1.0.
+
+    Parameters
+    ----------
+    num_hiddens : int
+        Features of a token.
+    ffn_num_hiddens : int
+        Units of the position-wise network.
+    num_heads : int
+        Number of heads.
+    dropout : float
+        Probability of setting a weight, or a feature of what is added, to zero in training mode.
+    use_bias : bool, default=False
+        Whether the projections of the attention have a bias.
+    norm_shape : int or sequence of int, default=None
+        Axes that are normalised, an argument of edition 0.17; None is ``num_hiddens``.
 
     >>> TransformerEncoderBlock(24, 48, 8, 0.5).eval()(torch.ones(2, 100, 24), torch.tensor([3, 2])).shape
     torch.Size([2, 100, 24])
@@ -185,7 +275,19 @@ class TransformerEncoderBlock(nn.Module):
         self.addnorm2 = AddNorm(norm, dropout)
 
     def forward(self, X: Tensor, valid_lens: Lengths | None = None) -> Tensor:
-        """X (B, n, num_hiddens), valid_lens (B,); returns the same shape."""
+        """One block.
+
+        Parameters
+        ----------
+        X : tensor (B, n, num_hiddens)
+            Tokens.
+        valid_lens : tensor of int (B,), default=None
+            Only the first ``valid_lens`` tokens may be attended to.
+
+        Returns
+        -------
+        tensor (B, n, num_hiddens)
+        """
         Y = self.addnorm1(X, self.attention(X, X, X, valid_lens))
         return self.addnorm2(Y, self.ffn(Y))  # type: ignore[no-any-return]
 
@@ -208,10 +310,19 @@ class _Blocks(nn.Module):
 
 
 class TransformerEncoder(_Blocks):
-    """Embedding, positions and blocks: ``TransformerEncoder(vocab_size, key_size, query_size, value_size, num_hiddens,
-    norm_shape, ffn_num_input, ffn_num_hiddens, num_heads, num_layers, dropout, use_bias=False)`` as in edition 0.17, or
+    """Embedding, positions and blocks of the encoder, with the signature of either edition of the book.
+
+    ``TransformerEncoder(vocab_size, key_size, query_size, value_size, num_hiddens, norm_shape, ffn_num_input,
+    ffn_num_hiddens, num_heads, num_layers, dropout, use_bias=False)`` as in edition 0.17, or
     ``TransformerEncoder(vocab_size, num_hiddens, ffn_num_hiddens, num_heads, num_blks, dropout, use_bias=False)`` as in
     1.0. The sizes of 0.17 must all be num_hiddens, as the sums of a block require.
+
+    Parameters
+    ----------
+    *args : int, sequence of int, float and bool
+        The arguments of one of the editions, in its order.
+    **kwargs : int, sequence of int, float and bool
+        The same by name.
 
     *Cost*: O(n²·num_hiddens + n·num_hiddens·ffn_num_hiddens) for each block and sequence.
 
@@ -235,7 +346,21 @@ class TransformerEncoder(_Blocks):
         return [block.attention.attention_weights for block in self.blks]  # type: ignore[union-attr, misc]
 
     def forward(self, X: Tensor, valid_lens: Lengths | None = None, *_: Any) -> Tensor:
-        """X (B, n) token ids, valid_lens (B,); returns (B, n, num_hiddens)."""
+        """Encode sentences.
+
+        Parameters
+        ----------
+        X : tensor of int (B, n)
+            Token ids.
+        valid_lens : tensor of int (B,), default=None
+            Tokens of each sentence; what follows is padding.
+        *_ : object
+            Accepted as in the book, and ignored.
+
+        Returns
+        -------
+        tensor (B, n, num_hiddens)
+        """
         states = self._embedded(X)
         for block in self.blks:
             states = block(states, valid_lens)
@@ -243,13 +368,31 @@ class TransformerEncoder(_Blocks):
 
 
 class TransformerDecoderBlock(nn.Module):
-    """Causal self-attention, attention to the encoder and a position-wise network, each followed by ``AddNorm``:
-    ``TransformerDecoderBlock(num_hiddens, ffn_num_hiddens, num_heads, dropout, i)`` as in edition 1.0, ``i`` being its
-    number.
+    """Causal self-attention, attention to the encoder and a position-wise network, each followed by ``AddNorm``.
 
     In training mode a position attends to itself and those before it. In evaluation mode the positions given are added
     to those that the state keeps of earlier calls, and attend to all of these and, unlike in the book, causally to
     each other, so several tokens at once give what they give one by one.
+
+    Parameters
+    ----------
+    num_hiddens : int
+        Features of a token.
+    ffn_num_hiddens : int
+        Units of the position-wise network.
+    num_heads : int
+        Number of heads.
+    dropout : float
+        Probability of setting a weight, or a feature of what is added, to zero in training mode.
+    i : int
+        Number of the block in its decoder, from 0.
+    norm_shape : int or sequence of int, default=None
+        Axes that are normalised, an argument of edition 0.17; None is ``num_hiddens``.
+
+    >>> block = TransformerDecoderBlock(24, 48, 8, 0.5, 0).eval()
+    >>> X = torch.ones(2, 100, 24)
+    >>> block(X, [X, torch.tensor([3, 2]), [None]])[0].shape
+    torch.Size([2, 100, 24])
     """
 
     def __init__(
@@ -272,7 +415,19 @@ class TransformerDecoderBlock(nn.Module):
         self.addnorm3 = AddNorm(norm, dropout)
 
     def forward(self, X: Tensor, state: list[Any]) -> tuple[Tensor, list[Any]]:
-        """X (B, n, num_hiddens) and the state of ``TransformerDecoder.init_state``, whose entry is replaced."""
+        """One block; in evaluation mode its entry of the state is replaced.
+
+        Parameters
+        ----------
+        X : tensor (B, n, num_hiddens)
+            Tokens.
+        state : list
+            That of ``TransformerDecoder.init_state``.
+
+        Returns
+        -------
+        tuple of a tensor (B, n, num_hiddens) and the state
+        """
         enc_outputs, enc_valid_lens, past = state
         before = past[self.i]
         keys = X if self.training or before is None else torch.cat([before, X], 1)
@@ -286,11 +441,21 @@ class TransformerDecoderBlock(nn.Module):
 
 
 class TransformerDecoder(_Blocks):
-    """The decoder: ``TransformerDecoder(vocab_size, key_size, query_size, value_size, num_hiddens, norm_shape,
-    ffn_num_input, ffn_num_hiddens, num_heads, num_layers, dropout)`` as in edition 0.17, or
-    ``TransformerDecoder(vocab_size, num_hiddens, ffn_num_hiddens, num_heads, num_blks, dropout)`` as in 1.0.
+    """Embedding, positions, blocks and output of the decoder, with the signature of either edition of the book.
 
+    ``TransformerDecoder(vocab_size, key_size, query_size, value_size, num_hiddens, norm_shape, ffn_num_input,
+    ffn_num_hiddens, num_heads, num_layers, dropout)`` as in edition 0.17, or ``TransformerDecoder(vocab_size,
+    num_hiddens, ffn_num_hiddens, num_heads, num_blks, dropout)`` as in 1.0. The sizes of 0.17 must all be num_hiddens.
     In evaluation mode the state keeps the tokens of earlier calls, so a translation is decoded token by token.
+
+    Parameters
+    ----------
+    *args : int, sequence of int and float
+        The arguments of one of the editions, in its order.
+    **kwargs : int, sequence of int and float
+        The same by name.
+
+    *Cost*: of T tokens for n of the source, O(T·(T + n)·num_hiddens + T·num_hiddens·ffn_num_hiddens) for each block.
 
     >>> decoder = TransformerDecoder(200, 24, 48, 8, 2, 0.5).eval()
     >>> state = decoder.init_state(torch.ones(2, 10, 24), torch.tensor([3, 2]))
@@ -316,11 +481,38 @@ class TransformerDecoder(_Blocks):
         ]
 
     def init_state(self, enc_outputs: Tensor, enc_valid_lens: Lengths | None = None, *_: Any) -> list[Any]:
-        """The state before the first token."""
+        """The state before the first token.
+
+        Parameters
+        ----------
+        enc_outputs : tensor (B, n, num_hiddens)
+            What ``TransformerEncoder`` returned.
+        enc_valid_lens : tensor of int (B,), default=None
+            Tokens of each sentence of the source.
+        *_ : object
+            Accepted as in the book, and ignored.
+
+        Returns
+        -------
+        list
+            Both arguments, and for each block its earlier tokens.
+        """
         return [enc_outputs, enc_valid_lens, [None] * len(self.blks)]
 
     def forward(self, X: Tensor, state: list[Any]) -> tuple[Tensor, list[Any]]:
-        """X (B, n) token ids; returns scores (B, n, vocab_size) and the state."""
+        """Scores of the token after each token.
+
+        Parameters
+        ----------
+        X : tensor of int (B, T)
+            Token ids of the target; in evaluation mode those that follow the ones given before.
+        state : list
+            That of ``init_state``, or of the call before.
+
+        Returns
+        -------
+        tuple of a tensor (B, T, vocab_size) and the state
+        """
         past = state[2][0]
         start = 0 if self.training or past is None else past.shape[1]
         length = start + X.shape[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -14,9 +15,12 @@ from regard.nn.layer_inputs import prepared, score_shape
 from regard.nn.masks import masked_scores
 from regard.nn.precision import full_precision, widened
 from regard.nn.reinforce_baselines import LeaveOneOut
+from regard.nn.score_layers import relative_scores
 from regard.tensors.tensor_inputs import Lengths
 
 Estimator = Literal["reinforce", "straight_through", "gumbel", "marginal"]
+# Estimators that differentiate the cost by the output.
+THROUGH_THE_COST = ("straight_through", "gumbel")
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,35 @@ class Look:
 
     With several samples, and with "marginal" (which enumerates the keys), ``output``, ``choice`` and ``log_prob`` have
     a leading axis of length S: samples, or keys.
+
+    Attributes
+    ----------
+    output : tensor (…, Q, P)
+        The value of the chosen key.
+    choice : tensor (…, Q)
+        Its index; −1 if the query may not attend to it.
+    log_prob : tensor (…, Q)
+        The logarithm of its weight, with gradients.
+    weights : tensor (…, Q, K)
+        Of all keys, with gradients.
+    entropy : tensor (…, Q)
+        Of the weights, with gradients.
+    queries : tensor (…, Q, d)
+        Detached, for the baseline.
+    estimator : str
+        "argmax" unless in training mode.
+    several : bool
+        Whether there is a leading axis.
+    baseline : module or None
+        As given to ``HardAttention``.
+    entropy_weight : float
+        As given to ``HardAttention``.
+
+    >>> from regard.nn import DotProductScore
+    >>> x = torch.ones(1, 1, 1)
+    >>> look = HardAttention(DotProductScore())(x, x, x)
+    >>> look.choice.tolist(), look.objective(look.output[..., 0]).tolist()
+    ([[0]], [[1.0]])
     """
 
     output: Tensor  # (…, Q, P)  the value of the chosen key
@@ -46,14 +79,23 @@ class Look:
 
         Parameters
         ----------
-        cost : the cost of the choices: one number per choice, the shape of ``choice``; or one for all queries of a
-            batch entry together, the same without the last axis. Its own gradients flow as usual.
+        cost : tensor
+            The cost of the choices: one number per choice, the shape of ``choice``; or one for all queries of a batch
+            entry together, the same without the last axis. Its own gradients flow as usual.
 
         Returns
         -------
-        (…, Q) or (…,): the cost's shape without the leading axis of samples or keys. Call ``backward()`` on its mean.
+        tensor (…, Q) or (…,)
+            The cost's shape without the leading axis of samples or keys. Call ``backward()`` on its mean.
         """
         cost, together = self._checked(cost)
+        if self.estimator in THROUGH_THE_COST and self.output.requires_grad and not cost.requires_grad:
+            warnings.warn(
+                f"estimator={self.estimator!r} differentiates the cost by the output, but this cost has no gradient "
+                "(one of zeros and ones has none), so the score learns nothing from it: use estimator='reinforce' or "
+                "'marginal', or a cost that is differentiable in look.output",
+                stacklevel=2,
+            )
         if self.estimator == "argmax":
             return cost.squeeze(0).squeeze(-1) if together else cost.squeeze(0)
         entropy, log_prob, queries = self.entropy, self._samples_first(self.log_prob), self.queries
@@ -113,26 +155,33 @@ class HardAttention(nn.Module):
     - "reinforce": (cost − baseline)·∇log p(choice). Unbiased, with high variance; the cost need not be differentiable.
     - "straight_through": drawn forward, backward as if the output were the soft average. Biased, with low variance.
     - "gumbel": drawn as the largest of score + Gumbel noise, backward as if the largest were a softmax at
-      ``temperature``. A lower temperature lowers the bias and raises the variance.
+      ``temperature``. A lower temperature lowers the bias and raises the variance. This one and "straight_through" need
+      a cost that is differentiable in the output; for one of zeros and ones the gradient is zero, with a warning.
     - "marginal": nothing is drawn; the cost of every key is computed and averaged with the weights. Exact, at K times
       the cost.
-
-    Parameters
-    ----------
-    score : as in ``AttentionPooling``.
-    estimator : one of the four.
-    temperature : above 0. Of the weights; with "gumbel" only of the softmax in the backward pass, and the weights are
-        softmax(score).
-    samples : choices drawn per query.
-    baseline : for "reinforce": None, ``MovingAverage()``, ``LearnedBaseline(query_size)`` or, with two samples or more,
-        ``LeaveOneOut()``.
-    entropy_weight : weight of the entropy bonus, which keeps the weights from collapsing onto one key too early.
 
     The training loop is the same for every estimator::
 
         look = attention(queries, keys, values, valid_lens)
         cost = loss_of_each(look.output)  # (B, Q)
         look.objective(cost).mean().backward()
+
+    Parameters
+    ----------
+    score : module or function
+        As in ``AttentionPooling``.
+    estimator : {"reinforce", "straight_through", "gumbel", "marginal"}, default="reinforce"
+        See above.
+    temperature : float, default=1.0
+        Above 0. Of the weights; with "gumbel" only of the softmax in the backward pass, and the weights are
+        softmax(score).
+    samples : int, default=1
+        Choices drawn per query.
+    baseline : module, default=None
+        For "reinforce": ``MovingAverage()``, ``LearnedBaseline(query_size)`` or, with two samples or more,
+        ``LeaveOneOut()``.
+    entropy_weight : float, default=0.0
+        Weight of the entropy bonus, which keeps the weights from collapsing onto one key too early.
 
     *Empty rows*: output 0, choice −1, gradients of zero. *Cost*: that of the score and O(Q·K) per sample.
 
@@ -180,13 +229,23 @@ class HardAttention(nn.Module):
         *,
         attn_mask: Tensor | None = None,
     ) -> Look:
-        """Choose one key per query. Parameters as in ``AttentionPooling``; minimise ``objective`` of the result."""
+        """Choose one key per query; minimise ``objective`` of the result.
+
+        Parameters
+        ----------
+        queries, keys, values, valid_lens, attn_mask : as in ``AttentionPooling``
+            There must be at least one key.
+
+        Returns
+        -------
+        Look
+        """
         inputs = prepared(queries, keys, values, valid_lens, attn_mask)
         shape = score_shape(queries, keys, values)
         if shape[-1] == 0:
             raise ValueError(f"hard attention needs at least one key, got keys of shape {tuple(keys.shape)}")
         with full_precision(queries.device):
-            (scores,) = widened(self.score(inputs.queries, inputs.keys))
+            (scores,) = widened(relative_scores(self.score, inputs.queries, inputs.keys))
             scores = masked_scores(scores, inputs.mask).expand(shape)  # (…, Q, K)
             empty = (scores == -torch.inf).all(-1, keepdim=True)  # (…, Q, 1)
             scores = scores.masked_fill(empty, 0.0)

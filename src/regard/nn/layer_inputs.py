@@ -8,13 +8,14 @@ gradients are unaffected.
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from regard.nn.masks import allowed, combined
-from regard.tensors.tensor_inputs import LAYER, Lengths, batch_of
+from regard.tensors.tensor_inputs import LAYER, Lengths, batch_of, can_branch
 
 
 class NonFinite(NamedTuple):
@@ -32,6 +33,17 @@ class LayerInputs(NamedTuple):
     values: Tensor
     mask: Tensor | None
     non_finite: NonFinite | None
+
+    def take(self, rows: slice) -> LayerInputs:
+        """The same for some of the queries only."""
+        mask, bad = self.mask, self.non_finite
+        return LayerInputs(
+            self.queries[..., rows, :],
+            self.keys,
+            self.values,
+            mask if mask is None or mask.ndim < 2 or mask.shape[-2] == 1 else mask[..., rows, :],
+            None if bad is None else NonFinite(*(part[..., rows, :] for part in bad)),
+        )
 
     def finish_output(self, output: Tensor) -> Tensor:
         """The output (…, Q, P) in the dtype of the queries, NaN where the inputs make it undefined."""
@@ -60,8 +72,8 @@ def prepared(
 
 def cleaned(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> LayerInputs:
     """Inputs with zeros for non-finite entries, and which queries may attend to one."""
-    # A compiled program cannot branch on the values of its tensors and always takes the general path.
-    if not torch.compiler.is_compiling() and _sum_is_finite(queries, keys, values):
+    # Code that cannot branch on numbers takes the general path.
+    if can_branch(queries, keys, values) and _sum_is_finite(queries, keys, values):
         return LayerInputs(queries, keys, values, mask, None)
     finite_queries, finite_keys, finite_values = queries.isfinite(), keys.isfinite(), values.isfinite()
     bad_query = ~finite_queries.all(-1, keepdim=True)  # (…, Q, 1)
@@ -81,8 +93,11 @@ def cleaned(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) 
 
 def _sum_is_finite(*tensors: Tensor) -> bool:
     """Whether the sum of all entries is finite, which implies that they are; an overflow only costs time."""
-    total = sum(torch.sum(t.detach(), dtype=torch.promote_types(t.dtype, torch.float32)) for t in tensors)
-    return bool(torch.as_tensor(total).isfinite())
+    totals = [t.detach().sum(dtype=torch.promote_types(t.dtype, torch.float32)) for t in tensors]
+    if tensors[0].is_cuda:
+        return bool(sum(totals[1:], totals[0]).isfinite())
+    # Nothing to wait for: three numbers cost less than three more operations.
+    return all(isfinite(total.item()) for total in totals)
 
 
 def score_shape(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[int, ...]:

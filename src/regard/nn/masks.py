@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from regard.tensors.tensor_inputs import LAYER, Lengths, lengths_of, mask_of
+from regard.tensors.tensor_inputs import LAYER, Lengths, can_branch, lengths_of, mask_of
 
 
 def combined(
@@ -21,7 +21,7 @@ def combined(
 
     Raises TypeError or ValueError naming the argument, what was given and what is accepted.
     """
-    check_values = not torch.compiler.is_compiling()
+    check_values = can_branch(*(part for part in (attn_mask, valid_lens) if isinstance(part, Tensor)))
     if attn_mask is not None:
         if not isinstance(attn_mask, Tensor):
             raise TypeError(f"attn_mask must be a tensor, got {type(attn_mask).__name__}")
@@ -60,6 +60,20 @@ def from_key_padding_mask(key_padding_mask: Tensor) -> Tensor:
 
     Booleans are inverted; floats, which both conventions add to the scores, are unchanged. A boolean ``attn_mask``
     of ``nn.MultiheadAttention`` is inverted too: pass ``~attn_mask``.
+
+    Parameters
+    ----------
+    key_padding_mask : tensor (B, K)
+        Booleans, True = ignore, or floats to add.
+
+    Returns
+    -------
+    tensor (B, 1, K)
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it has another shape or holds integers.
 
     >>> from_key_padding_mask(torch.tensor([[False, False, True]]))  # the third key is padding
     tensor([[[ True,  True, False]]])

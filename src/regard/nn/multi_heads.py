@@ -17,20 +17,33 @@ from regard.tensors.tensor_inputs import Lengths
 class MultiHead(nn.Module):
     """Multi-head attention: W_o [pooling(W_q q, W_k k, W_v v) for each head, concatenated].
 
-    Parameters
-    ----------
-    pooling : any ``AttentionPooling``; its score gets hidden_size/heads features; all heads share it.
-    heads : number of heads.
-    query_size : features of a query; key_size, value_size : of a key and of a value, by default query_size.
-    hidden_size : features of all heads together and of the output, a multiple of heads; by default query_size.
-    kv_heads : number of heads of keys and values, a divisor of heads, by default heads. With fewer, groups of
-        heads/kv_heads consecutive heads share their keys and values (grouped queries; 1 is multi-query attention).
-    bias : whether ``W_q``, ``W_k``, ``W_v`` and ``W_o`` have a bias.
-    device, dtype : of the parameters.
-
     The module is called like ``AttentionPooling``, on (B, Q, query_size), (B, K, key_size) and (B, K, value_size), or
     on the same without B, which is a batch of one. Weights are (B, heads, Q, K), and ``attn_mask`` may have that shape
     too, a mask for each head. ``multi_head`` is another name of this class.
+
+    Parameters
+    ----------
+    pooling : AttentionPooling
+        Its score gets hidden_size/heads features; all heads share it.
+    heads : int
+        Number of heads.
+    query_size : int
+        Features of a query.
+    key_size : int, default=None
+        Features of a key; None is ``query_size``.
+    value_size : int, default=None
+        Features of a value; None is ``query_size``.
+    hidden_size : int, default=None
+        Features of all heads together and of the output, a multiple of heads; None is ``query_size``.
+    kv_heads : int, default=None
+        Number of heads of keys and values, a divisor of heads; None is ``heads``. With fewer, groups of heads/kv_heads
+        consecutive heads share their keys and values (grouped queries; 1 is multi-query attention).
+    bias : bool, default=False
+        Whether ``W_q``, ``W_k``, ``W_v`` and ``W_o`` have a bias.
+    device : torch device or str, default=None
+        Of the parameters; None is torch's default.
+    dtype : torch dtype, default=None
+        Of the parameters; None is torch's default.
 
     *Empty rows*: zeros, or the bias of ``W_o``. *Cost*: that of the pooling for each head, and the four projections;
     with ``is_causal`` a boolean for each pair of query and key.
@@ -93,15 +106,21 @@ class MultiHead(nn.Module):
         is_causal: bool = False,
         need_weights: bool = False,
     ) -> Tensor | Attended:
-        """As in ``AttentionPooling``; a mask with four axes is (B, heads, Q, K).
+        """Pool the values with every head.
 
         Parameters
         ----------
-        is_causal : query number i may attend to the keys 0 … i only, as in ``F.scaled_dot_product_attention``; lengths
-            and masks given as well must also allow a pair.
+        queries, keys, values, valid_lens, attn_mask, need_weights : as in ``AttentionPooling``
+            A mask with four axes is (B, heads, Q, K). Without a batch axis ``valid_lens`` is one number, or one for
+            each query, and a mask for each head is (heads, Q, K).
+        is_causal : bool, default=False
+            Query number i may attend to the keys 0 … i only, as in ``F.scaled_dot_product_attention``; lengths and
+            masks given as well must also allow a pair.
 
-        Without a batch axis ``valid_lens`` is one number, or one for each query, and a mask for each head is
-        (heads, Q, K).
+        Returns
+        -------
+        tensor (B, Q, hidden_size), or Attended(output, weights)
+            Weights are (B, heads, Q, K). Without a batch axis neither has B.
         """
         if queries.ndim == 2:
             return self._unbatched(

@@ -19,12 +19,14 @@ def widened(*tensors: Tensor) -> tuple[Tensor, ...]:
     >>> [t.dtype for t in widened(torch.ones(1, dtype=torch.float16), torch.ones(1, dtype=torch.float64))]
     [torch.float64, torch.float64]
     """
+    if all(t.dtype is torch.float32 for t in tensors):
+        return tensors
     dtype = reduce(torch.promote_types, (t.dtype for t in tensors), torch.float32)
     return tuple(t.to(dtype) for t in tensors)
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[object]:
     """A context with autocast disabled."""
-    if not torch.amp.is_autocast_available(device.type):
+    if not torch.amp.is_autocast_available(device.type) or not torch.is_autocast_enabled(device.type):
         return nullcontext()
     return torch.autocast(device.type, enabled=False)

@@ -20,7 +20,12 @@ class MovingAverage(nn.Module):
 
     Parameters
     ----------
-    decay : weight of the previous level, in [0, 1).
+    decay : float, default=0.9
+        Weight of the previous level, in [0, 1).
+
+    >>> baseline, cost, queries = MovingAverage(), torch.tensor([[4.0]]), torch.ones(1, 2)
+    >>> baseline(cost, queries).item(), baseline(cost, queries).item()
+    (0.0, 4.0)
     """
 
     level: Tensor
@@ -35,6 +40,19 @@ class MovingAverage(nn.Module):
         self.register_buffer("started", torch.zeros((), dtype=torch.bool))
 
     def forward(self, cost: Tensor, queries: Tensor) -> Tensor:  # noqa: ARG002
+        """The level before these costs, which update it in training mode.
+
+        Parameters
+        ----------
+        cost : tensor (S, …, Q)
+            One cost per sample.
+        queries : tensor (…, Q, d)
+            Not used.
+
+        Returns
+        -------
+        tensor ()
+        """
         level = self.level.clone()
         if self.training and cost.numel():
             mean = cost.mean().to(level.dtype)
@@ -51,7 +69,11 @@ class LearnedBaseline(nn.Module):
 
     Parameters
     ----------
-    query_size : features of a query.
+    query_size : int
+        Features of a query.
+
+    >>> LearnedBaseline(2)(torch.zeros(1, 3), torch.ones(3, 2)).shape
+    torch.Size([3])
     """
 
     def __init__(self, query_size: int) -> None:
@@ -59,12 +81,43 @@ class LearnedBaseline(nn.Module):
         self.line = nn.Linear(query_size, 1)
 
     def forward(self, cost: Tensor, queries: Tensor) -> Tensor:
+        """The level of every query, with gradients.
+
+        Parameters
+        ----------
+        cost : tensor (S, …, Q)
+            One cost per sample; only its dtype is used.
+        queries : tensor (…, Q, d)
+            Queries.
+
+        Returns
+        -------
+        tensor (…, Q)
+        """
+
         level: Tensor = self.line(queries.to(self.line.weight.dtype)).squeeze(-1)  # (…, Q)
         return level.to(cost.dtype)
 
 
 class LeaveOneOut(nn.Module):
-    """The mean cost of the other samples, of which there must be at least one. It has no parameters and no state."""
+    """The mean cost of the other samples, of which there must be at least one. It has no parameters and no state.
+
+    >>> LeaveOneOut()(torch.tensor([[1.0], [3.0]]), torch.ones(1, 2)).tolist()
+    [[3.0], [1.0]]
+    """
 
     def forward(self, cost: Tensor, queries: Tensor) -> Tensor:  # noqa: ARG002
+        """The level of every sample.
+
+        Parameters
+        ----------
+        cost : tensor (S, …, Q)
+            One cost per sample, S ≥ 2.
+        queries : tensor (…, Q, d)
+            Not used.
+
+        Returns
+        -------
+        tensor (S, …, Q)
+        """
         return (cost.sum(0, keepdim=True) - cost) / (cost.shape[0] - 1)

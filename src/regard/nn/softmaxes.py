@@ -13,13 +13,27 @@ from torch import Tensor
 
 from regard.nn.masks import combined, masked_scores
 from regard.nn.precision import widened
-from regard.tensors.tensor_inputs import Lengths
+from regard.tensors.tensor_inputs import Lengths, can_branch
 
 Normalise = Callable[[Tensor], Tensor]
 
 
 def softmax(scores: Tensor) -> Tensor:
-    """weightₖ = exp(scoreₖ) / Σⱼ exp(scoreⱼ): every weight is positive."""
+    """weightₖ = exp(scoreₖ) / Σⱼ exp(scoreⱼ): every weight is positive.
+
+    Parameters
+    ----------
+    scores : tensor (…, K)
+        Scores, −inf for "cannot attend".
+
+    Returns
+    -------
+    tensor (…, K)
+        Not negative, summing to 1.
+
+    >>> softmax(torch.tensor([0.0, 0.0, -torch.inf])).tolist()
+    [0.5, 0.5, 0.0]
+    """
     return torch.softmax(scores, dim=-1)
 
 
@@ -27,6 +41,16 @@ def sparsemax(scores: Tensor) -> Tensor:
     """weightₖ = max(scoreₖ − τ, 0), τ such that they sum to 1: the Euclidean projection of the scores onto the simplex.
 
     Twice differentiable except where a score equals τ. *Cost*: a sort over the keys.
+
+    Parameters
+    ----------
+    scores : tensor (…, K)
+        Scores, −inf for "cannot attend".
+
+    Returns
+    -------
+    tensor (…, K)
+        Not negative, summing to 1.
 
     >>> sparsemax(torch.tensor([1.0, 0.5, -1.0])).tolist()
     [0.75, 0.25, 0.0]
@@ -43,6 +67,16 @@ def entmax15(scores: Tensor) -> Tensor:
     """weightₖ = max(scoreₖ/2 − τ, 0)², τ such that they sum to 1: between softmax and sparsemax.
 
     Twice differentiable except where a score equals τ. *Cost*: a sort over the keys.
+
+    Parameters
+    ----------
+    scores : tensor (…, K)
+        Scores, −inf for "cannot attend".
+
+    Returns
+    -------
+    tensor (…, K)
+        Not negative, summing to 1.
 
     >>> entmax15(torch.tensor([2.0, 0.0, -4.0])).tolist()
     [1.0, 0.0, 0.0]
@@ -70,7 +104,7 @@ def normalised(scores: Tensor, mask: Tensor | None, normalise: Normalise) -> Ten
         return scores
     empty = scores.detach().amax(-1, keepdim=True) == -torch.inf
     # Without empty rows, which are rare, two passes over all pairs are saved.
-    if not torch.compiler.is_compiling() and not bool(empty.any()):
+    if can_branch(empty) and not bool(empty.any()):
         return normalise(scores)
     return normalise(scores.masked_fill(empty, 0.0)).masked_fill(empty, 0.0)
 
@@ -80,13 +114,17 @@ def masked_softmax(scores: Tensor, valid_lens: Lengths | None = None, *, attn_ma
 
     Parameters
     ----------
-    scores : (…, Q, K), commonly (B, Q, K). The score of a masked pair has no effect, even if it is NaN.
-    valid_lens : integers (B,) or (B, Q); only the first ``valid_lens`` keys may be attended to.
-    attn_mask : broadcasts to the scores; boolean, True = may attend, or floats to add, −inf = may not.
+    scores : tensor (…, Q, K)
+        Commonly (B, Q, K). The score of a masked pair has no effect, even if it is NaN.
+    valid_lens : tensor of int (B,) or (B, Q), default=None
+        Only the first ``valid_lens`` keys may be attended to.
+    attn_mask : tensor, default=None
+        Broadcasts to the scores; boolean, True = may attend, or floats to add, −inf = may not.
 
     Returns
     -------
-    weights (…, Q, K) in the dtype of the scores, computed in float32 at least.
+    tensor (…, Q, K)
+        In the dtype of the scores, computed in float32 at least.
 
     *Empty rows*: all zero, with gradients of zero. *Cost*: O(Q·K).
 

@@ -15,7 +15,7 @@ from matplotlib.image import AxesImage
 from numpy.typing import ArrayLike
 
 from regard.plot import style
-from regard.plot.display import Display, Labels, named, plain
+from regard.plot.display import Display, Labels, named, numbers_of, plain
 
 # Width of a token in Latin letters; a longer one is cut and ends in ….
 MAX_TOKEN_WIDTH = 14
@@ -33,15 +33,23 @@ class AlignmentDisplay(Display):
 
     Parameters
     ----------
-    weights : (T, S), as a ``Translation`` of ``regard.seq2seq`` has them
-    tokens, source_tokens : (T,) and (S,) texts. A space is shown as ␣, a token of more than 14 letters ends in …,
-        and source tokens are rotated where they would overlap.
-    entropy : draw beside each target token the entropy of its weights, in nats, from 0 (one token) to log S (uniform)
-    labels : other texts for "source", "target", "weight", "entropy"
+    weights : array (T, S)
+        As a ``Translation`` of ``regard.seq2seq`` has them.
+    tokens : sequence of str (T,)
+        Target tokens. A space is shown as ␣, a token of more than 14 letters ends in ….
+    source_tokens : sequence of str (S,)
+        Source tokens, rotated where they would overlap.
+    entropy : bool, default=False
+        Draw beside each target token the entropy of its weights, in nats, from 0 (one token) to log S (uniform).
+    labels : dict, default=None
+        Other texts for "source", "target", "weight", "entropy".
 
     Attributes
     ----------
-    image_, colorbar_ (None without one), entropy_ (bars, None without them) : the artists; ax_, figure_.
+    image_, colorbar_, entropy_ : artists
+        The heatmap, its colour bar and the bars of the entropy; None if not drawn.
+    ax_, figure_ : Axes, Figure
+        Where they are drawn.
 
     Colours run from 0 to 1 always, so that alignments can be compared. *Empty rows*: white; NaN is grey. *Cost*:
     O(T·S).
@@ -72,7 +80,7 @@ class AlignmentDisplay(Display):
         labels: Labels | None = None,
     ) -> None:
         super().__init__(labels)
-        self.weights = np.asarray(weights, np.float64)
+        self.weights = numbers_of(weights)
         if self.weights.ndim != 2 or not self.weights.size:
             raise ValueError(
                 "weights must have two axes (target tokens, source tokens) and not be empty, got shape "
@@ -86,7 +94,23 @@ class AlignmentDisplay(Display):
     def from_translation(
         cls, translation: Any, *, entropy: bool = False, labels: Labels | None = None, ax: Axes | None = None
     ) -> Self:
-        """The alignment of one ``Translation``, drawn: its ``weights``, ``tokens`` and ``source_tokens``."""
+        """The alignment of one ``Translation``, drawn.
+
+        Parameters
+        ----------
+        translation : Translation
+            Has ``weights``, ``tokens`` and ``source_tokens``.
+        entropy : bool, default=False
+            As in the class.
+        labels : dict, default=None
+            As in the class.
+        ax : Axes, default=None
+            Where to draw; None is a new figure.
+
+        Returns
+        -------
+        AlignmentDisplay
+        """
         missing = [name for name in ("weights", "tokens", "source_tokens") if not hasattr(translation, name)]
         if missing:
             raise TypeError(f"translation must have {missing[0]}, got {type(translation).__name__}")
@@ -94,7 +118,19 @@ class AlignmentDisplay(Display):
         return made.plot(ax)
 
     def plot(self, ax: Axes | None = None, *, colorbar: bool = True) -> Self:
-        """Draw into ``ax``, or into a new figure sized by the tokens."""
+        """Draw into ``ax``, or into a new figure sized by the tokens.
+
+        Parameters
+        ----------
+        ax : Axes, default=None
+            Where to draw; None is a new figure.
+        colorbar : bool, default=True
+            Draw a colour bar.
+
+        Returns
+        -------
+        self
+        """
         targets, sources = self.weights.shape
         sources_text = [written(token) for token in self.source_tokens]
         targets_text = [written(token) for token in self.tokens]

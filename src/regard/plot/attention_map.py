@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from regard.plot import style
-from regard.plot.display import Array, Display, Labels, attention_of, column, plain, rows_to_draw, short
+from regard.plot.display import Array, Display, Labels, attention_of, column, numbers_of, plain, rows_to_draw, short
 
 # Cells along a side of the map, shared by more queries or keys. As many as 72 dots per inch, the coarsest usual
 # output, can show in a figure of the default size, so that no cell is lost or smeared.
@@ -35,17 +35,30 @@ class AttentionMapDisplay(Display):
 
     Parameters
     ----------
-    weights : (Q, K), as ``attend`` and ``attention_weights`` give them
-    query, key : (Q,) and (K,) inputs written on the axes; without them rows are numbered
-    sort : order queries and keys by these inputs; False keeps the order of the rows
-    aggregate : "max" or "mean" of the weights that share a cell, if there are more than 280 queries or keys; the
-        colour bar is labelled accordingly
-    labels : other texts for "query", "key", "weight", "sorted", "max", "mean"
+    weights : array (Q, K)
+        As ``attend`` and ``attention_weights`` give them.
+    query : array (Q,), default=None
+        Inputs written on the axis of the queries; without them rows are numbered.
+    key : array (K,), default=None
+        The same for the keys.
+    sort : bool, default=True
+        Order queries and keys by these inputs; False keeps the order of the rows.
+    aggregate : {"max", "mean"}, default="max"
+        Of the weights that share a cell, if there are more than 280 queries or keys; the colour bar is labelled
+        accordingly.
+    labels : dict, default=None
+        Other texts for "query", "key", "weight", "sorted", "max", "mean".
 
     Attributes
     ----------
-    cells : (≤ 280, ≤ 280) the values drawn; pooled : (queries, keys) in a cell.
-    image_, colorbar_ (None without one) : the artists; ax_, figure_.
+    cells : array (≤ 280, ≤ 280)
+        The values drawn.
+    pooled : tuple of two int
+        Queries and keys in a cell.
+    image_, colorbar_ : artists
+        The heatmap and its colour bar, None without one.
+    ax_, figure_ : Axes, Figure
+        Where they are drawn.
 
     *Empty rows*: white; NaN is grey. *Cost*: O(Q·K).
 
@@ -79,7 +92,7 @@ class AttentionMapDisplay(Display):
         aggregate: str = "max",
         labels: Labels | None = None,
     ) -> None:
-        table = np.asarray(weights, np.float64)
+        table = numbers_of(weights)
         if table.ndim != 2 or not table.size:
             raise ValueError(f"weights must have two axes (queries, keys) and not be empty, got shape {table.shape}")
         self._lay_out(table.shape, query, key, sort, aggregate, labels)
@@ -99,13 +112,30 @@ class AttentionMapDisplay(Display):
     ) -> Self:
         """The attention of every row of X.
 
+        Weights are computed for a tile of queries at a time.
+
         Parameters
         ----------
-        estimator : fitted, with ``attend``
-        X : (Q, d) array of queries; by default the training rows themselves
-        feature : index or name of the feature on the axes, by default the most relevant
+        estimator : estimator
+            Fitted, with ``attend``.
+        X : array (Q, d), default=None
+            Queries; None is the training rows themselves.
+        feature : int or str, default=None
+            Index or name of the feature on the axes; None is the most relevant.
+        sort : bool, default=True
+            As in the class.
+        aggregate : {"max", "mean"}, default="max"
+            As in the class.
+        labels : dict, default=None
+            As in the class.
+        ax : Axes, default=None
+            Where to draw; None is a new figure.
 
-        Weights are computed for a tile of queries at a time. *Cost*: that of ``attend``, memory O(280²) and a tile.
+        Returns
+        -------
+        AttentionMapDisplay
+
+        *Cost*: that of ``attend``, memory O(280²) and a tile.
         """
         if not hasattr(estimator, "attend"):
             raise TypeError(f"estimator must have attend, got {type(estimator).__name__}")
@@ -123,8 +153,19 @@ class AttentionMapDisplay(Display):
     def plot(self, ax: Axes | None = None, *, norm: Normalize | None = None, colorbar: bool = True) -> Self:
         """Draw into ``ax``, or into a new figure.
 
-        ``norm`` is a colour scale to share with another map (its ``image_.norm``), which may then do without a
-        ``colorbar``; by default the scale runs from 0 to the largest weight.
+        Parameters
+        ----------
+        ax : Axes, default=None
+            Where to draw; None is a new figure.
+        norm : Normalize, default=None
+            A colour scale to share with another map (its ``image_.norm``), which may then do without a ``colorbar``;
+            None runs from 0 to the largest weight.
+        colorbar : bool, default=True
+            Draw a colour bar.
+
+        Returns
+        -------
+        self
         """
         ax = self._on(ax, 5.8, 4.8, grid=False)
         queries, keys = self.shape

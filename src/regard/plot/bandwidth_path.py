@@ -29,16 +29,23 @@ class BandwidthPathDisplay(Display):
 
     Parameters
     ----------
-    w : (m,) positive, or multiples of a w
-    left_out : (m,) leave-one-out loss
-    training : (m,) loss when every row attends to itself too
-    chosen : the chosen w, marked
-    labels : other texts for "w", "loss", "left_out", "training", "chosen"
+    w : array (m,)
+        Positive; 1/bandwidth, or multiples of a w.
+    left_out : array (m,)
+        Leave-one-out loss.
+    training : array (m,), default=None
+        Loss when every row attends to itself too.
+    chosen : float, default=None
+        The chosen w, marked.
+    labels : dict, default=None
+        Other texts for "w", "loss", "left_out", "training", "chosen".
 
     Attributes
     ----------
-    line_, training_line_, chosen_line_, chosen_point_, chosen_text_ : the artists, None if not
-        drawn; ax_, figure_.
+    line_, training_line_, chosen_line_, chosen_point_, chosen_text_ : artists
+        None if not drawn.
+    ax_, figure_ : Axes, Figure
+        Where they are drawn.
 
     *Empty rows*: a NaN leaves a gap. *Cost*: O(m·log m).
 
@@ -95,12 +102,24 @@ class BandwidthPathDisplay(Display):
     ) -> Self:
         """The path of a fitted estimator: every w that it learned times one common multiple.
 
+        The axis is w if it is a single number, else the multiple of the learned w.
+
         Parameters
         ----------
-        estimator : fitted kernel estimator, with ``loss_path``
-        multiples : (m,) positive; by default 33 from 1/16 to 16. 1 is always included.
+        estimator : estimator
+            Fitted, with ``loss_path``.
+        multiples : array (m,), default=None
+            Positive; None is 33 from 1/16 to 16. 1 is always included.
+        labels : dict, default=None
+            As in the class.
+        ax : Axes, default=None
+            Where to draw; None is a new figure.
 
-        The axis is w if it is a single number, else the multiple of the learned w. *Cost*: that of ``loss_path``.
+        Returns
+        -------
+        BandwidthPathDisplay
+
+        *Cost*: that of ``loss_path``.
         """
         if not hasattr(estimator, "loss_path"):
             raise TypeError(
@@ -117,7 +136,17 @@ class BandwidthPathDisplay(Display):
         return display.plot(ax)
 
     def plot(self, ax: Axes | None = None) -> Self:
-        """Draw into ``ax``, or into a new figure."""
+        """Draw into ``ax``, or into a new figure.
+
+        Parameters
+        ----------
+        ax : Axes, default=None
+            Where to draw; None is a new figure.
+
+        Returns
+        -------
+        self
+        """
         ax = self._on(ax, 6.4, 4.0)
         self.training_line_ = self.chosen_line_ = self.chosen_point_ = self.chosen_text_ = None
         ax.set_xscale("log")

@@ -22,15 +22,29 @@ class RegressionCurveDisplay(Display):
 
     Parameters
     ----------
-    x, predicted : (m,) queries and predictions, drawn in the order of x
-    truth : (m,) true values at the queries
-    x_train, y_train : (n,) keys and their values
-    lower, upper : (m,) ends of an interval around the prediction
-    labels : other texts for "truth", "predicted", "training", "interval", "x", "y"
+    x : array (m,)
+        Queries, drawn in increasing order.
+    predicted : array (m,)
+        Predictions.
+    truth : array (m,), default=None
+        True values at the queries.
+    x_train : array (n,), default=None
+        Keys.
+    y_train : array (n,), default=None
+        Their values.
+    lower : array (m,), default=None
+        Lower ends of an interval around the prediction.
+    upper : array (m,), default=None
+        Upper ends.
+    labels : dict, default=None
+        Other texts for "truth", "predicted", "training", "interval", "x", "y".
 
     Attributes
     ----------
-    line_, truth_line_, training_line_, band_ : the artists, None if not drawn; ax_, figure_.
+    line_, truth_line_, training_line_, band_ : artists
+        None if not drawn.
+    ax_, figure_ : Axes, Figure
+        Where they are drawn.
 
     *Empty rows*: a NaN leaves a gap. *Cost*: O(m·log m + n).
 
@@ -101,10 +115,24 @@ class RegressionCurveDisplay(Display):
 
         Parameters
         ----------
-        estimator : fitted, with ``predict``
-        X, y : (K, d), (K,) the rows to draw; by default the training rows
-        feature : index or name of the feature along x, by default the most relevant; the others are at their median
-        truth : function of (m,) values of the feature, drawn as the truth
+        estimator : estimator
+            Fitted, with ``predict``.
+        X : array (K, d), default=None
+            Rows to draw; None is the training rows.
+        y : array (K,), default=None
+            Their values.
+        feature : int or str, default=None
+            Index or name of the feature along x; None is the most relevant. The others are at their median.
+        truth : function, default=None
+            Of (m,) values of the feature, drawn as the truth.
+        labels : dict, default=None
+            As in the class.
+        ax : Axes, default=None
+            Where to draw; None is a new figure.
+
+        Returns
+        -------
+        RegressionCurveDisplay
 
         *Cost*: ``predict`` of 400 rows.
         """
@@ -128,7 +156,17 @@ class RegressionCurveDisplay(Display):
         return display.plot(ax)
 
     def plot(self, ax: Axes | None = None) -> Self:
-        """Draw into ``ax``, or into a new figure."""
+        """Draw into ``ax``, or into a new figure.
+
+        Parameters
+        ----------
+        ax : Axes, default=None
+            Where to draw; None is a new figure.
+
+        Returns
+        -------
+        self
+        """
         ax = self._on(ax, 6.4, 4.0)
         self.band_ = self.truth_line_ = self.training_line_ = None
         if self.truth is not None:

@@ -154,9 +154,16 @@ def without_name_warning() -> Iterator[None]:
         yield
 
 
+def numbers_of(array: Any) -> Array:
+    """An array in float64, also from a tensor that requires gradients, is on another device, or holds bfloat16."""
+    if hasattr(array, "detach"):
+        array = array.detach().double().cpu()
+    return np.asarray(array, dtype=np.float64)
+
+
 def column(name: str, array: ArrayLike, like: str = "", length: int | None = None) -> Array:
     """Numbers (n,) from (n,) or (n, 1); ``length`` is that of the argument ``like``."""
-    numbers = np.asarray(array, dtype=np.float64)
+    numbers = numbers_of(array)
     if numbers.ndim == 2 and numbers.shape[1] == 1:
         numbers = numbers[:, 0]
     if numbers.ndim != 1:

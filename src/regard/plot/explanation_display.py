@@ -37,16 +37,31 @@ class ExplanationDisplay(Display):
 
     Parameters
     ----------
-    weight : (top,) attention of the rows, effective : (top,) weights of their y in the prediction, may be negative
-    words : (top,) names of the rows
-    nearness : (C,) shares of the features, names : (C,) their names; None draws no second panel
-    title : text above; far : the query is far from all training rows, which is written under the title
-    labels : other texts for "weight", "effective", "x", "nearness", "far"
+    weight : array (top,)
+        Attention of the rows.
+    effective : array (top,)
+        Weights of their y in the prediction, may be negative.
+    words : sequence of str (top,), default=None
+        Names of the rows.
+    nearness : array (C,), default=None
+        Shares of the features; None draws no second panel.
+    names : sequence of str (C,), default=None
+        Names of the features.
+    title : str, default=""
+        Text above.
+    far : bool, default=False
+        The query is far from all training rows, which is written under the title.
+    labels : dict, default=None
+        Other texts for "weight", "effective", "x", "nearness", "far".
 
     Attributes
     ----------
-    bars_, marks_ : attention as bars, from the top, and effective weights as diamonds; nearness_bars_ : those of the
-        second panel, None without it; ax_ (and nearness_ax_), figure_.
+    bars_, marks_ : artists
+        Attention as bars, from the top, and effective weights as diamonds.
+    nearness_bars_ : artists
+        Those of the second panel, None without it.
+    ax_, nearness_ax_, figure_ : Axes, Axes, Figure
+        Where they are drawn.
 
     *Cost*: O(top + C).
 
@@ -106,10 +121,20 @@ class ExplanationDisplay(Display):
 
         Parameters
         ----------
-        estimator : fitted, with ``explain``
-        X : the query: (1, d), or a dataframe of one row
-        top : maximum number of training rows shown
-        ax : one pair of axes for the rows, or two for the rows and for the features
+        estimator : estimator
+            Fitted, with ``explain``.
+        X : array (1, d), or dataframe of one row
+            The query.
+        top : int, default=8
+            Maximum number of training rows shown.
+        labels : dict, default=None
+            As in the class.
+        ax : Axes, or sequence of two, default=None
+            One pair of axes for the rows, or two for the rows and for the features; None is a new figure.
+
+        Returns
+        -------
+        ExplanationDisplay
 
         *Cost*: ``explain`` of one row.
         """
@@ -135,7 +160,17 @@ class ExplanationDisplay(Display):
         ).plot(ax)
 
     def plot(self, ax: Axes | Sequence[Axes] | None = None) -> Self:
-        """Draw into ``ax``, one pair of axes or two, or into a new figure."""
+        """Draw into ``ax``, one pair of axes or two, or into a new figure.
+
+        Parameters
+        ----------
+        ax : Axes, or sequence of two, default=None
+            Where to draw; None is a new figure.
+
+        Returns
+        -------
+        self
+        """
         height = 1.5 + 0.34 * max(self.weight.size, 3)
         extra = None if self.nearness is None else 0.9 + 0.32 * max(min(self.nearness.size, MAX_FEATURES), 2)
         rows, features = self._panels(ax, height, extra, "there is nearness to draw")

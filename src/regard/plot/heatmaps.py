@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from regard.plot import style
-from regard.plot.display import named, plain
+from regard.plot.display import named, numbers_of, plain
 
 # What 72 dots per inch, the coarsest usual output, can still show.
 _CELLS_PER_INCH = 60.0
@@ -30,24 +30,35 @@ def show_heatmaps(
 ) -> Figure:
     """A grid of heatmaps with one colour scale for all of them and one colour bar.
 
-    Panel (r, c) shows matrices[r, c], queries downwards and keys to the right; the scale runs from
-    min(0, smallest) to max(0, largest), so that white is no attention at all.
+    Panel (r, c) shows matrices[r, c], queries downwards and keys to the right; the scale runs from min(0, smallest) to
+    max(0, largest), so that white is no attention at all. Every weight has its own sharp cell. Where there are more
+    keys or queries than dots to draw, a cell shows the largest weight (by magnitude) of the neighbours it stands for,
+    so that no peak is lost or smeared.
 
     Parameters
     ----------
-    matrices : (rows, cols, queries, keys), such as ``attention_weights(…)[None, None]``
-    xlabel, ylabel : labels of the key axis and the query axis
-    titles : one per column (repeated on every row) or one per panel, row by row
-    figsize : width and height in inches; by default it follows rows and cols
-    cmap : a matplotlib colour map or its name
-    key_labels, query_labels : (keys,) and (queries,) words written at every key and query, such as tokens
+    matrices : array or tensor (rows, cols, queries, keys)
+        Such as ``attention_weights(…)[None, None]``.
+    xlabel : str, default=None
+        Label of the key axis.
+    ylabel : str, default=None
+        Label of the query axis.
+    titles : sequence of str, default=None
+        One per column (repeated on every row) or one per panel, row by row.
+    figsize : tuple of two float, default=None
+        Width and height in inches; None follows rows and cols.
+    cmap : str or Colormap
+        A matplotlib colour map or its name.
+    key_labels : sequence of str (keys,), default=None
+        Words written at every key, such as tokens.
+    query_labels : sequence of str (queries,), default=None
+        Words written at every query.
 
     Returns
     -------
-    Figure whose axes are the panels row by row, then the colour bar.
+    Figure
+        Its axes are the panels row by row, then the colour bar.
 
-    Every weight has its own sharp cell. Where there are more keys or queries than dots to draw, a cell shows the
-    largest weight (by magnitude) of the neighbours it stands for, so that no peak is lost or smeared.
     *Empty rows*: zero weights stay white; NaN and ±inf are grey. *Cost*: O(size of matrices).
 
     >>> figure = show_heatmaps(np.eye(3)[None, None], xlabel="keys", ylabel="queries")
@@ -93,7 +104,7 @@ def show_heatmaps(
 
 
 def _grid(matrices: ArrayLike) -> NDArray[np.float64]:
-    grid = np.asarray(matrices, dtype=np.float64)
+    grid = numbers_of(matrices)
     if grid.ndim != 4:
         raise ValueError(
             f"matrices must have 4 axes (rows, cols, queries, keys), got shape {grid.shape}"

@@ -46,17 +46,39 @@ class NeighbourDisplay(Display):
 
     Parameters
     ----------
-    index : (top,) numbers of the training rows, weight : (top,) their weights
-    words : (top,) text beside each row's number, such as its value
-    rest : total weight of the rows not shown, others : their number
-    x, y, x_weight : (K,) all training rows of a one-feature model, drawn on a second panel with circles sized
-        by weight; query and prediction: marked there
-    labels : other texts for "weight", "row", "others", "title", "query", "training", "x", "y"
+    index : array (top,)
+        Numbers of the training rows.
+    weight : array (top,)
+        Their weights.
+    words : sequence of str (top,), default=None
+        Text beside each row's number, such as its value.
+    rest : float, default=0.0
+        Total weight of the rows not shown.
+    others : int, default=0
+        Their number.
+    x : array (K,), default=None
+        All training rows of a one-feature model, drawn on a second panel.
+    y : array (K,), default=None
+        Their values.
+    x_weight : array (K,), default=None
+        Their weights, which size the circles.
+    query : float, default=None
+        Marked on the second panel.
+    prediction : float, default=None
+        Marked there too.
+    title : str, default=""
+        Text above.
+    labels : dict, default=None
+        Other texts for "weight", "row", "others", "title", "query", "training", "x", "y".
 
     Attributes
     ----------
-    bars_, texts_ : the artists, from the top, the others last; points_, query_line_, prediction_point_ : those
-        of the second panel, None without it; ax_ (and x_ax_), figure_.
+    bars_, texts_ : artists
+        From the top, the others last.
+    points_, query_line_, prediction_point_ : artists
+        Those of the second panel, None without it.
+    ax_, x_ax_, figure_ : Axes, Axes, Figure
+        Where they are drawn.
 
     *Cost*: O(top + K).
 
@@ -130,10 +152,21 @@ class NeighbourDisplay(Display):
 
         Parameters
         ----------
-        estimator : fitted, with ``attend`` and ``predict``
-        X : (1, d) the query
-        top : maximum number of training rows shown; the others share one last bar
-        ax : one pair of axes for the bars, or two for the bars and for the rows along x (one feature only)
+        estimator : estimator
+            Fitted, with ``attend`` and ``predict``.
+        X : array (1, d)
+            The query.
+        top : int, default=10
+            Maximum number of training rows shown; the others share one last bar.
+        labels : dict, default=None
+            As in the class.
+        ax : Axes, or sequence of two, default=None
+            One pair of axes for the bars, or two for the bars and for the rows along x (one feature only); None is a
+            new figure.
+
+        Returns
+        -------
+        NeighbourDisplay
 
         *Cost*: ``attend`` and ``predict`` of one row.
         """
@@ -185,7 +218,17 @@ class NeighbourDisplay(Display):
         return display.plot(ax)
 
     def plot(self, ax: Axes | Sequence[Axes] | None = None) -> Self:
-        """Draw into ``ax``, one pair of axes or two, or into a new figure with a panel along x where there is one."""
+        """Draw into ``ax``, one pair of axes or two, or into a new figure with a panel along x where there is one.
+
+        Parameters
+        ----------
+        ax : Axes, or sequence of two, default=None
+            Where to draw; None is a new figure.
+
+        Returns
+        -------
+        self
+        """
         height = 1.3 + 0.32 * max(self.weight.size + bool(self.others), 3)
         extra = None if self.x is None else 2.9
         ax, along = self._panels(ax, height, extra, "the model has one feature", above=True)

@@ -29,16 +29,31 @@ def plot_kernel_reg(
 
     Parameters
     ----------
-    x_test, y_truth, y_hat : (m,) queries, true values and predictions; (m, 1) is taken as (m,)
-    x_train, y_train : (n,) keys and their values
-    ax : axes to draw into; by default a new figure
-    labels : names of the truth, the prediction and the training data in the legend
-    xlabel, ylabel : labels of the axes
-    xlim : range shown of x; that of y follows the data
+    x_test : array (m,)
+        Queries; (m, 1) is taken as (m,).
+    y_truth : array (m,)
+        True values.
+    y_hat : array (m,)
+        Predictions.
+    x_train : array (n,)
+        Keys.
+    y_train : array (n,)
+        Their values.
+    ax : Axes, default=None
+        Where to draw; None is a new figure.
+    labels : tuple of three str, default=("Truth", "Pred", "Training")
+        Names of the truth, the prediction and the training data in the legend.
+    xlabel : str, default="x"
+        Label of the horizontal axis.
+    ylabel : str, default="y"
+        Label of the vertical axis.
+    xlim : tuple of two float, default=(0.0, 5.0)
+        Range shown of x; that of y follows the data.
 
     Returns
     -------
-    Figure (or subfigure) the axes belong to; ``ax.lines`` holds truth, prediction and training data in this order.
+    Figure
+        Or subfigure that the axes belong to; ``ax.lines`` holds truth, prediction and training data in this order.
 
     *Empty rows*: a NaN in ``y_hat`` leaves a gap in the line. *Cost*: O(m + n).
 

@@ -33,17 +33,27 @@ class FeatureRelevanceDisplay(Display):
 
     Parameters
     ----------
-    relevance : (d,) shares, not negative, adding up to 1 (or all 0)
-    names : (d,) names of the features
-    smoothed_out : (d,) boolean: features that the search ignores
-    constant : (d,) boolean: features that do not vary
-    top : maximum number of features drawn; the others share one last bar
-    labels : other texts for "relevance", "smoothed_out", "constant", "others"
+    relevance : array (d,)
+        Shares, not negative, adding up to 1 (or all 0).
+    names : sequence of str (d,), default=None
+        Names of the features.
+    smoothed_out : array (d,) of bool, default=None
+        Features that the search ignores.
+    constant : array (d,) of bool, default=None
+        Features that do not vary.
+    top : int, default=25
+        Maximum number of features drawn; the others share one last bar.
+    labels : dict, default=None
+        Other texts for "relevance", "smoothed_out", "constant", "others".
 
     Attributes
     ----------
-    order : (≤ top,) numbers of the features drawn, from the top.
-    bars_, texts_ : the artists, from the top, the others last; ax_, figure_.
+    order : array (≤ top,)
+        Numbers of the features drawn, from the top.
+    bars_, texts_ : artists
+        From the top, the others last.
+    ax_, figure_ : Axes, Figure
+        Where they are drawn.
 
     *Cost*: O(d·log d).
 
@@ -88,7 +98,23 @@ class FeatureRelevanceDisplay(Display):
     def from_estimator(
         cls, estimator: Any, *, top: int = DEFAULT_TOP, labels: Labels | None = None, ax: Axes | None = None
     ) -> Self:
-        """``feature_relevance_`` of a fitted estimator."""
+        """``feature_relevance_`` of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted, with ``feature_relevance_``.
+        top : int, default=25
+            As in the class.
+        labels : dict, default=None
+            As in the class.
+        ax : Axes, default=None
+            Where to draw; None is a new figure.
+
+        Returns
+        -------
+        FeatureRelevanceDisplay
+        """
         relevance = getattr(estimator, "feature_relevance_", None)
         if relevance is None:
             raise TypeError(f"estimator must be fitted and have feature_relevance_, got {type(estimator).__name__}")
@@ -106,7 +132,17 @@ class FeatureRelevanceDisplay(Display):
         return cls(relevance, names, smoothed_out=smoothed, constant=~varies, top=top, labels=labels).plot(ax)
 
     def plot(self, ax: Axes | None = None) -> Self:
-        """Draw into ``ax``, or into a new figure."""
+        """Draw into ``ax``, or into a new figure.
+
+        Parameters
+        ----------
+        ax : Axes, default=None
+            Where to draw; None is a new figure.
+
+        Returns
+        -------
+        self
+        """
         rest = np.setdiff1d(np.arange(self.relevance.size), self.order)
         share = self.relevance[self.order]
         names = [plain(self.names[j]) for j in self.order]

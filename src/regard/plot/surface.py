@@ -26,14 +26,27 @@ class SurfaceDisplay(Display):
 
     Parameters
     ----------
-    x0, x1 : (m,) and (l,) values of the two features, increasing
-    predicted : (l, m) predictions: x1 along rows, x0 along columns
-    train0, train1, y_train : (n,) the two features of the training rows, and their values
-    labels : other texts for "x0", "x1", "y" and "held"
+    x0 : array (m,)
+        Values of the first feature, increasing.
+    x1 : array (l,)
+        Values of the second feature, increasing.
+    predicted : array (l, m)
+        Predictions: x1 along rows, x0 along columns.
+    train0 : array (n,), default=None
+        First feature of the training rows.
+    train1 : array (n,), default=None
+        Second feature of the training rows.
+    y_train : array (n,), default=None
+        Their values.
+    labels : dict, default=None
+        Other texts for "x0", "x1", "y" and "held".
 
     Attributes
     ----------
-    contours_, points_ (None without training rows), colorbar_ : the artists; ax_, figure_.
+    contours_, points_, colorbar_ : artists
+        ``points_`` is None without training rows.
+    ax_, figure_ : Axes, Figure
+        Where they are drawn.
 
     *Empty rows*: a NaN stays white. *Cost*: O(l·m + n).
 
@@ -101,9 +114,22 @@ class SurfaceDisplay(Display):
 
         Parameters
         ----------
-        estimator : fitted, with ``predict``
-        X, y : (K, d), (K,) the rows to draw; by default the training rows
-        features : indices or names of two features, by default the two most relevant; the others are at their median
+        estimator : estimator
+            Fitted, with ``predict``.
+        X : array (K, d), default=None
+            Rows to draw; None is the training rows.
+        y : array (K,), default=None
+            Their values.
+        features : sequence of two int or str, default=None
+            Indices or names of two features; None is the two most relevant. The others are at their median.
+        labels : dict, default=None
+            As in the class.
+        ax : Axes, default=None
+            Where to draw; None is a new figure.
+
+        Returns
+        -------
+        SurfaceDisplay
 
         *Cost*: ``predict`` of 4,900 rows.
         """
@@ -135,7 +161,17 @@ class SurfaceDisplay(Display):
         return display.plot(ax)
 
     def plot(self, ax: Axes | None = None) -> Self:
-        """Draw into ``ax``, or into a new figure."""
+        """Draw into ``ax``, or into a new figure.
+
+        Parameters
+        ----------
+        ax : Axes, default=None
+            Where to draw; None is a new figure.
+
+        Returns
+        -------
+        self
+        """
         ax = self._on(ax, 6.2, 4.8, grid=False)
         # The predictions alone set the scale, so that one outlier in y does not; dots beyond it take the end colours.
         finite = self.predicted[np.isfinite(self.predicted)]

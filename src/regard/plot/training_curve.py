@@ -29,15 +29,25 @@ class TrainingCurveDisplay(Display):
 
     Parameters
     ----------
-    step, loss : (n,) steps so far
-    validation : (n,) loss of held-out rows
-    best : the step that was chosen; by default the one of least validation loss, or of least loss
-    screen : "auto", "notebook", "terminal" or "none"
-    labels : other texts for "step", "loss", "validation", "least", "best"
+    step : array (n,) of int, default=()
+        Steps so far.
+    loss : array (n,), default=()
+        Their loss.
+    validation : array (n,), default=None
+        Loss of held-out rows.
+    best : int, default=None
+        The step that was chosen; None is the one of least validation loss, or of least loss.
+    screen : {"auto", "notebook", "terminal", "none"}, default="auto"
+        Where to show it live.
+    labels : dict, default=None
+        Other texts for "step", "loss", "validation", "least", "best".
 
     Attributes
     ----------
-    line_, validation_line_, least_line_, best_point_ : the artists, None if not drawn; ax_, figure_.
+    line_, validation_line_, least_line_, best_point_ : artists
+        None if not drawn.
+    ax_, figure_ : Axes, Figure
+        Where they are drawn.
 
     *Empty rows*: a NaN or an infinite loss leaves a gap. *Cost*: O(n) for every picture, a few pictures a second.
 
@@ -89,7 +99,21 @@ class TrainingCurveDisplay(Display):
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, labels: Labels | None = None, ax: Axes | None = None) -> Self:
-        """The training of a fitted estimator: its ``history_`` by epochs, or its ``search_`` by evaluations."""
+        """The training of a fitted estimator: its ``history_`` by epochs, or its ``search_`` by evaluations.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted.
+        labels : dict, default=None
+            As in the class.
+        ax : Axes, default=None
+            Where to draw; None is a new figure.
+
+        Returns
+        -------
+        TrainingCurveDisplay
+        """
         display = cls(screen="none", labels=labels)
         display._load(estimator)
         if not display.step:
@@ -108,7 +132,17 @@ class TrainingCurveDisplay(Display):
         return min(finite)[1] if finite else None
 
     def update(self, step: int, loss: float, validation: float | None = None) -> None:
-        """Append a step, and redraw if an update is due."""
+        """Append a step, and redraw if an update is due.
+
+        Parameters
+        ----------
+        step : int
+            Number of the step.
+        loss : float
+            Its loss.
+        validation : float, default=None
+            Loss of held-out rows.
+        """
         self.step.append(int(step))
         self.loss.append(float(loss))
         self.validation.append(np.nan if validation is None else float(validation))
@@ -123,7 +157,12 @@ class TrainingCurveDisplay(Display):
         self.update(step, loss)
 
     def close(self) -> Self:
-        """Draw the final figure and end the live output."""
+        """Draw the final figure and end the live output.
+
+        Returns
+        -------
+        self
+        """
         if self.step:
             self.plot(getattr(self, "ax_", None))
         if self._screen is not None:
@@ -132,28 +171,81 @@ class TrainingCurveDisplay(Display):
         return self
 
     def setup(self, estimator: Any, context: Any) -> None:  # noqa: ARG002
-        """scikit-learn callback: ``fit`` begins."""
+        """scikit-learn callback: ``fit`` begins.
+
+        Parameters
+        ----------
+        estimator : estimator
+            The estimator that is fitted.
+        context : CallbackContext
+            Of scikit-learn.
+        """
         self.step, self.loss, self.validation, self._best, self._screen = [], [], [], None, None
         self._kind = "epoch" if hasattr(estimator, "max_iter") else "evaluation"
 
     def on_fit_task_begin(self, estimator: Any, context: Any, **context_options: Any) -> None:
-        """scikit-learn callback: nothing to do."""
+        """scikit-learn callback: nothing to do.
+
+        Parameters
+        ----------
+        estimator : estimator
+            The estimator that is fitted.
+        context : CallbackContext
+            Of scikit-learn.
+        **context_options : dict
+            Not used.
+        """
 
     def on_fit_task_end(self, estimator: Any, context: Any, *, metadata: Any = None, **context_options: Any) -> bool:  # noqa: ARG002
-        """scikit-learn callback: a step of ``fit`` ended."""
+        """scikit-learn callback: a step of ``fit`` ended.
+
+        Parameters
+        ----------
+        estimator : estimator
+            The estimator that is fitted.
+        context : CallbackContext
+            Of scikit-learn.
+        metadata : dict, default=None
+            Its "criterion" is the step's loss.
+        **context_options : dict
+            Not used.
+
+        Returns
+        -------
+        bool
+            False: ``fit`` goes on.
+        """
         if metadata and "criterion" in metadata:
             self.update(len(self.step) + 1, metadata["criterion"])
         return False
 
     def teardown(self, estimator: Any, context: Any) -> None:  # noqa: ARG002
-        """scikit-learn callback: ``fit`` ended; its ``history_`` holds more than the callbacks received."""
+        """scikit-learn callback: ``fit`` ended; its ``history_`` holds more than the callbacks received.
+
+        Parameters
+        ----------
+        estimator : estimator
+            The estimator that was fitted.
+        context : CallbackContext
+            Of scikit-learn.
+        """
         history = getattr(estimator, "history_", None)
         if history is not None and len(history.loss) == len(self.step):
             self._load(estimator)
         self.close()
 
     def plot(self, ax: Axes | None = None) -> Self:
-        """Draw into ``ax``, anew if it was drawn there before; or into a new figure."""
+        """Draw into ``ax``, anew if it was drawn there before; or into a new figure.
+
+        Parameters
+        ----------
+        ax : Axes, default=None
+            Where to draw; None is a new figure.
+
+        Returns
+        -------
+        self
+        """
         again = ax is not None and ax is getattr(self, "ax_", None)
         ax = self._on(ax, 6.4, 3.6)
         if again:

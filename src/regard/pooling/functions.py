@@ -22,7 +22,21 @@ from regard.pooling.runner import available_threads, run_at_once, run_moments, r
 
 
 class Pooled(NamedTuple):
-    """What ``pool`` returns."""
+    """What ``pool`` returns.
+
+    Attributes
+    ----------
+    output : array (Q,) or (Q, P)
+        Σ weight · value, one row per query, in the query's dtype.
+    logsumexp : array (Q,)
+        log Σ exp(score), the attention before normalising; −inf in empty rows.
+
+    >>> from regard import pool
+    >>> from regard.scores import Gaussian
+    >>> output, logsumexp = pool([0.0], [0.0], [7.0], Gaussian())
+    >>> output.tolist(), logsumexp.tolist()
+    ([7.0], [0.0])
+    """
 
     output: Array  # (Q, …)  Σ weight · value, one row per query
     logsumexp: Array  # (Q,)  log Σ exp(score): the attention before normalising; −inf in empty rows
@@ -69,16 +83,7 @@ def attention_weights(
     exclude: tuple[ArrayLike, ArrayLike] | None = None,
     engine: str = "auto",
 ) -> Array:
-    """The weights themselves, (Q, K): not negative, each row sums to 1.
-
-    weights[q, k] = softmax_k(score(query[q], key[k]) + log sample_weight[k]); parameters as in ``pool``.
-
-    *Empty rows*: all zero. *Cost*: O(Q·K·d) time and O(Q·K) memory.
-
-    >>> from regard.scores import Gaussian
-    >>> attention_weights([0.0], [-1.0, 1.0], Gaussian()).tolist()
-    [[0.5, 0.5]]
-    """
+    """``regard.attention_weights`` of arrays in memory."""
     queries, keys = matrix("query", query), matrix("key", key)
     no_columns = np.empty((keys.shape[0], 0), np.float32)
     problem = build(queries, keys, no_columns, score, mask=mask, sample_weight=sample_weight, exclude=exclude)

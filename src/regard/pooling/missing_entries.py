@@ -1,9 +1,10 @@
-"""Rows with missing entries: a column that either row lacks adds no distance, and the others are scaled up for it.
+"""Rows with missing entries: a query is compared with the keys that have every column that it has, on these columns.
 
     u² = (columns / columns in common) · Σ over the columns in common
 
-as scikit-learn's ``nan_euclidean_distances``. Rows that lack the same columns are pooled together, and the states of
-several groups of keys are merged, which is exact. In a local line a missing entry has δ = 0, so it adds no slope.
+as scikit-learn's ``nan_euclidean_distances``. If no key has them all, a query is compared with all keys, each on the
+columns that both have; the states of several groups of keys are merged, which is exact. In a local line a missing entry
+has δ = 0, so it adds no slope (docs/decisions/0045).
 """
 
 from __future__ import annotations
@@ -100,7 +101,11 @@ class _Part(NamedTuple):
 def _parts(query: Array, key: Array, score: Radial, part_of: Array, sample_weight: Array | None) -> Iterator[_Part]:
     """All pairs, group by group; a part of the features (``part_of``, (d,)) is present or missing as a whole."""
     firsts, w = np.unique(part_of, return_index=True)[1], np.asarray(score.w)
-    keys = list(_groups(np.isnan(key[:, firsts])))
+    keys = [
+        (missing, others)
+        for missing, others in _groups(np.isnan(key[:, firsts]))
+        if sample_weight is None or sample_weight[others].any()
+    ]
     for lacking, rows in _groups(np.isnan(query[:, firsts])):
         found = [(others, common) for missing, others in keys if (common := ~(lacking | missing)).any()]
         if not found:
@@ -108,10 +113,10 @@ def _parts(query: Array, key: Array, score: Radial, part_of: Array, sample_weigh
                 f"row {int(rows[0])} of X has no column in common with any training row; each row needs an entry in a "
                 "column in which a training row has one"
             )
+        if full := [others for others, common in found if (common == ~lacking).all()]:
+            found = [(np.sort(np.concatenate(full)), ~lacking)]
         for others, common in found:
             weight = None if sample_weight is None else sample_weight[others]
-            if weight is not None and not weight.any():
-                continue
             features, longer = common[part_of], float(np.sqrt(len(common) / common.sum()))
             nearer = type(score)((w[features] if w.ndim else w) * longer)
             sides = query[np.ix_(rows, features)], key[np.ix_(others, features)]

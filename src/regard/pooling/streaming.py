@@ -28,7 +28,22 @@ ROWS = 1 << 16
 
 
 class Batch(NamedTuple):
-    """Some of the keys; a plain tuple of its first two, three or four parts works as well."""
+    """Some of the keys; a plain tuple of its first two, three or four parts works as well.
+
+    Attributes
+    ----------
+    key : array (k, d)
+        Keys.
+    value : array (k,) or (k, P)
+        Their values.
+    sample_weight : array (k,), default=None
+        Their weights; 1 each if None.
+    labels : array (k,) of int, default=None
+        What ``exclude`` of ``pool_batches`` compares.
+
+    >>> Batch([[1.0]], [2.0]).labels is None
+    True
+    """
 
     key: Any  # (k, d)
     value: Any  # (k,) or (k, P)
@@ -51,19 +66,30 @@ def pool_batches(
 
     Parameters
     ----------
-    query : (Q, d)
-    batches : (key, value), (key, value, sample_weight) or (key, value, sample_weight, labels), repeatedly: arrays
-        as in ``pool``, of any number of rows, also 0. Iterated over once. Without sample weights a key counts 1.
-    score : a score of ``regard.scores``, such as ``Gaussian(w=1.0)``.
-    exclude : (Q,) integer labels; a query and a key with equal labels may not attend, and batches bring the keys'.
-    engine, tol : as in ``pool``. A batch loses no more than ``tol`` of its own attention mass, so the whole does not.
+    query : array (Q, d)
+        All queries, in memory.
+    batches : iterable of Batch or tuple
+        (key, value), (key, value, sample_weight) or (key, value, sample_weight, labels): arrays as in ``pool``, of any
+        number of rows, also 0. Iterated over once. Without sample weights a key counts 1.
+    score : Score
+        A score of ``regard.scores``, such as ``Gaussian(w=1.0)``.
+    exclude : array (Q,) of int, default=None
+        Labels; a query and a key with equal labels may not attend, and batches bring the keys'.
+    engine : str, default="auto"
+        As in ``pool``.
+    tol : float, default=None
+        As in ``pool``. A batch loses no more than ``tol`` of its own attention mass, so the whole does not.
 
     Returns
     -------
-    Pooled(output, logsumexp), in the query's dtype. Neither the cut into batches nor their order changes it beyond
-    rounding and ``tol``.
+    Pooled
+        ``output`` and ``logsumexp``, in the query's dtype. Neither the cut into batches nor their order changes it
+        beyond rounding and ``tol``.
 
-    Raises what ``pool`` raises, with the number of the batch, counted from 1; what ``batches`` raises passes on.
+    Raises
+    ------
+    TypeError, ValueError
+        What ``pool`` raises, with the number of the batch, counted from 1; what ``batches`` raises passes on.
 
     *Empty rows* (no key may be attended to in any batch): output 0 and logsumexp −inf. *Cost*: O(Q·K·d) time; memory
     O(Q), a batch and a tile.
@@ -114,15 +140,38 @@ def pool_queries(
 
     Parameters
     ----------
-    batches : arrays (q, d) of queries; with ``exclude``, pairs (query, labels) instead.
-    key : (K, d), value : (K,) or (K, P), sample_weight : (K,) or None, score, engine, tol : as in ``pool``.
-    exclude : (K,) integer labels; a query and a key with equal labels may not attend, and batches bring the queries'.
+    batches : iterable
+        Arrays (q, d) of queries; with ``exclude``, pairs (query, labels) instead.
+    key : array (K, d)
+        All keys, in memory.
+    value : array (K,) or (K, P)
+        Their values.
+    score : Score
+        A score of ``regard.scores``, such as ``Gaussian(w=1.0)``.
+    sample_weight : array (K,), default=None
+        As in ``pool``.
+    exclude : array (K,) of int, default=None
+        Labels; a query and a key with equal labels may not attend, and batches bring the queries'.
+    engine : str, default="auto"
+        As in ``pool``.
+    tol : float, default=None
+        As in ``pool``.
 
     Returns
     -------
     An iterator of Pooled(output, logsumexp), one for each batch, computed when asked for.
 
-    Raises as ``pool_batches``. *Cost*: as ``pool`` of each batch; memory O(K), a batch and a tile.
+    Yields
+    ------
+    Pooled
+        ``output`` and ``logsumexp`` of each batch, computed when asked for.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As ``pool_batches``.
+
+    *Cost*: as ``pool`` of each batch; memory O(K), a batch and a tile.
 
     >>> from regard.scores import Gaussian
     >>> answers = pool_queries(([q] for q in (0.0, 9.0)), [-1.0, 1.0], [2.0, 4.0], Gaussian(w=3.0))
@@ -160,8 +209,22 @@ def batches_of(
 ) -> Iterator[Batch]:
     """Arrays in batches of at most ``rows`` keys, as ``pool_batches`` takes them; nothing is copied.
 
-    key : (K, d), value : (K,) or (K, P), sample_weight : (K,) or None, labels : (K,) integers or None; ``np.memmap``
-    arrays stay in their file until a batch is used.
+    Parameters
+    ----------
+    key : array (K, d)
+        Keys. ``np.memmap`` arrays stay in their file until a batch is used.
+    value : array (K,) or (K, P)
+        Their values.
+    sample_weight : array (K,), default=None
+        Their weights.
+    labels : array (K,) of int, default=None
+        What ``exclude`` of ``pool_batches`` compares.
+    rows : int, default=65536
+        Largest number of keys in a batch.
+
+    Yields
+    ------
+    Batch
 
     >>> [len(batch.key) for batch in batches_of([1.0, 2.0, 3.0], [4.0, 5.0, 6.0], rows=2)]
     [2, 1]

@@ -38,20 +38,45 @@ def report(
 
     Parameters
     ----------
-    model : a fitted estimator of ``regard``.
-    X : (n, d) array or dataframe, y : (n,) numbers or labels
+    model : estimator
+        A fitted estimator of ``regard``.
+    X : array or dataframe (n, d)
         The training table, evaluated by leave-one-out; or new rows. Rows with empty cells are skipped and counted;
         training rows of zero weight are skipped.
-    path : file to write; it is self-contained and needs no network.
-    target : name of y.
-    lang : "en" or "zh".
-    force : replace an existing file.
+    y : array (n,)
+        Numbers or labels, one for each row of X.
+    path : str or path
+        The file to write; it is self-contained and needs no network.
+    target : str, default="y"
+        Name of y.
+    lang : {"en", "zh"}, default="en"
+        Language of the page.
+    force : bool, default=False
+        Replace an existing file.
 
     Returns
     -------
-    The path. *Cost*: leave-one-out answers of all rows, O(n·K·d); attention of 400 rows; ``diagnose``;
-    ``predict_interval`` of 2,000 rows, its residual scale estimated from 5,000 training rows if there are more than
-    10,000 and it is not known yet; ``explain`` of three rows.
+    Path
+        The path of the page.
+
+    Raises
+    ------
+    ValueError
+        If the path cannot be written, or X and y do not fit the model.
+
+    *Cost*: leave-one-out answers of all rows, O(n·K·d); attention of 400 rows; ``diagnose``; ``predict_interval`` of
+    2,000 rows, its residual scale estimated from 5,000 training rows if there are more than 10,000 and it is not known
+    yet; ``explain`` of three rows.
+
+    >>> import tempfile
+    >>> from regard import NadarayaWatsonRegressor
+    >>> from regard.data import houses
+    >>> data = houses(60)
+    >>> model = NadarayaWatsonRegressor(bandwidth="scott").fit(data.X, data.y)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     page = report(model, data.X, data.y, Path(folder) / "page.html", target="price")
+    ...     page.name, "price" in page.read_text()
+    ('page.html', True)
     """
     if lang not in LANGUAGES:
         raise ValueError(f"lang must be one of {', '.join(LANGUAGES)}, got {lang!r}")

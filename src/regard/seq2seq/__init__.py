@@ -13,6 +13,9 @@
     export         a model as a torch.export program
 
 Pairs of texts to learn from are in ``regard.data``.
+
+>>> PAD, UNK, BOS, EOS
+(0, 1, 2, 3)
 """
 
 try:

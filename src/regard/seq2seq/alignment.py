@@ -34,7 +34,12 @@ def links(weights: ArrayLike) -> NDArray[np.int64]:
 
     Parameters
     ----------
-    weights : (T, S), the ``weights`` of a ``Translation``.
+    weights : array (T, S)
+        The ``weights`` of a ``Translation``.
+
+    Returns
+    -------
+    array (T,) of int
 
     *Empty rows*: -1. *Cost*: O(T·S).
 
@@ -57,8 +62,15 @@ def error_rate(found: Links, gold: Sequence[Collection[int]]) -> float:
 
     Parameters
     ----------
-    found : for each target token the source position, as ``links`` gives it, or several; -1 is none.
-    gold : for each target token its source positions, as ``token_alignment`` gives them.
+    found : sequence of int, or of collections of int
+        For each target token the source position, as ``links`` gives it, or several; -1 is none.
+    gold : sequence of collections of int
+        For each target token its source positions, as ``token_alignment`` gives them.
+
+    Returns
+    -------
+    float
+        From 0 to 1.
 
     *Empty rows*: 0 if there are no gold links. *Cost*: O(links).
 
@@ -82,7 +94,12 @@ def entropy(weights: ArrayLike) -> NDArray[np.float64]:
 
     Parameters
     ----------
-    weights : (…, T, S), zero where a token could not be attended to.
+    weights : array (…, T, S)
+        Zero where a token could not be attended to.
+
+    Returns
+    -------
+    array (…, T)
 
     *Empty rows*: 0. *Cost*: O(size of weights).
 
@@ -97,6 +114,15 @@ def entropy(weights: ArrayLike) -> NDArray[np.float64]:
 def pharaoh(found: Links) -> str:
     """Links as "source-target" pairs, numbered from 0, in the order of the target.
 
+    Parameters
+    ----------
+    found : sequence of int, or of collections of int
+        For each target token its source positions; -1 is none.
+
+    Returns
+    -------
+    str
+
     >>> pharaoh([0, 2, -1, (1, 3)])
     '0-0 2-1 1-3 3-3'
     """
@@ -109,7 +135,20 @@ def as_text(translation: Translation) -> str:
     Columns are aligned on a terminal, where Chinese characters are two wide. A space is shown as ␣, and an
     unprintable character as its escape sequence.
 
+    Parameters
+    ----------
+    translation : Translation
+        Has ``weights``, ``tokens`` and ``source_tokens``.
+
+    Returns
+    -------
+    str
+
     *Empty rows*: the target token alone. *Cost*: O(T·S).
+
+    >>> from regard.seq2seq import Translation
+    >>> print(as_text(Translation("05", ("05",), ("mai", "2021"), np.array([[0.9, 0.1]]), -0.1)))
+    05 ← mai   90 %  2021  10 %
     """
     table = _checked(translation.weights, axes=2)
     targets, sources = (

@@ -103,21 +103,42 @@ class AttentionDecoder(nn.Module):
 
     Parameters
     ----------
-    vocabulary_size : number of token ids.
-    embed_size, hidden_size : of an embedding and of a state.
-    memory_size : of the encoder's states.
-    score : a score of ``regard.nn`` between states (hidden_size) and the encoder's (memory_size); None without
-        attention.
-    layers, cell, dropout : as in ``Encoder``.
-    order : "textbook" or "luong".
-    attention : "soft"; "hard", which attends to one token, drawn from the soft weights in training mode (backward as if
-        it were soft) and the most probable one otherwise; or "none", whose context is the encoder's last states at
-        every step, and whose weights are 1 on the last token.
-    coverage : the score depends on past attention: a prepared key k whose past weights sum to c is scored as k + c·w_c,
-        with w_c learned and initially zero. In the additive score this is a term inside the tanh.
-    tied : the embedding is also the output matrix.
+    vocabulary_size : int
+        Number of token ids.
+    embed_size : int
+        Features of an embedding.
+    hidden_size : int
+        Features of a state.
+    memory_size : int
+        Features of the encoder's states.
+    score : module or None
+        A score of ``regard.nn`` between states (hidden_size) and the encoder's (memory_size); None without attention.
+    layers : int, default=1
+        Layers of the recurrent network.
+    cell : {"gru", "lstm"}, default="gru"
+        Its kind.
+    order : {"textbook", "luong"}, default="textbook"
+        See above.
+    attention : {"soft", "hard", "none"}, default="soft"
+        "hard" attends to one token, drawn from the soft weights in training mode (backward as if it were soft) and the
+        most probable one otherwise. With "none" the context is the encoder's last states at every step, and the weights
+        are 1 on the last token.
+    coverage : bool, default=False
+        The score depends on past attention: a prepared key k whose past weights sum to c is scored as k + c·w_c, with
+        w_c learned and initially zero. In the additive score this is a term inside the tanh.
+    dropout : float, default=0.0
+        Dropout probability of embeddings, of states between layers and of outputs.
+    tied : bool, default=False
+        The embedding is also the output matrix.
 
     *Cost*: of a step, that of the score for S keys, and O(hidden_size²).
+
+    >>> from regard.nn import BilinearScore
+    >>> from regard.seq2seq import Encoder
+    >>> encoder, decoder = Encoder(10, 4, 8), AttentionDecoder(12, 4, 8, 16, BilinearScore(8, 16))
+    >>> logits, weights = decoder(torch.tensor([[2, 7]]), encoder(torch.tensor([[4, 5, 6]]), torch.tensor([3])))
+    >>> logits.shape, weights.shape
+    (torch.Size([1, 2, 12]), torch.Size([1, 2, 3]))
     """
 
     score: DecoderScore | None
@@ -159,7 +180,17 @@ class AttentionDecoder(nn.Module):
             self.w_c = nn.Parameter(torch.zeros(score.keep(torch.zeros(1, 1, memory_size)).shape[-1]))
 
     def remember(self, encoded: Encoded) -> Memory:
-        """Keys, values and mask for all steps."""
+        """Keys, values and mask for all steps.
+
+        Parameters
+        ----------
+        encoded : Encoded
+            What the encoder returned.
+
+        Returns
+        -------
+        Memory
+        """
         if self.score is None:
             # Only the last token may be attended to; the context is constant and part of the initial state.
             position = torch.arange(encoded.mask.shape[1], device=encoded.mask.device)
@@ -168,7 +199,17 @@ class AttentionDecoder(nn.Module):
         return Memory(*widened(self.score.keep(encoded.states), encoded.states, encoded.mask))
 
     def start(self, encoded: Encoded) -> DecoderState:
-        """The state before the first step: the encoder's last state."""
+        """The state before the first step: the encoder's last state.
+
+        Parameters
+        ----------
+        encoded : Encoded
+            What the encoder returned.
+
+        Returns
+        -------
+        DecoderState
+        """
         # States are float32 at least, because they accumulate rounding errors over the steps.
         hidden = widened(*encoded.last.unbind())
         cell = tuple(map(torch.zeros_like, hidden)) if isinstance(self.recurrent, nn.LSTM) else ()
@@ -177,7 +218,22 @@ class AttentionDecoder(nn.Module):
         return DecoderState(hidden, cell, context, coverage)
 
     def step(self, token: Tensor, state: DecoderState, memory: Memory) -> DecoderStep:
-        """One step from the last token (B,)."""
+        """One step from the last token (B,).
+
+        Parameters
+        ----------
+        token : tensor (B,)
+            Ids of the last tokens.
+        state : DecoderState
+            The state before the step.
+        memory : Memory
+            The result of ``remember``.
+
+        Returns
+        -------
+        DecoderStep
+            ``output``, ``weights`` and the next ``state``.
+        """
         embedded = self._embedded(token)
         recurrence = Recurrence.of(self.recurrent, self.embedding.embedding_dim)
         with full_precision(token.device):
@@ -185,16 +241,37 @@ class AttentionDecoder(nn.Module):
         return DecoderStep(self._output(state.hidden[-1], state.context, embedded), weights, state)
 
     def say(self, output: Tensor) -> Tensor:
-        """Scores (…, vocabulary_size) of tokens, from outputs (…, embed_size)."""
+        """Scores (…, vocabulary_size) of tokens, from outputs (…, embed_size).
+
+        Parameters
+        ----------
+        output : tensor (…, embed_size)
+            Outputs of steps.
+
+        Returns
+        -------
+        tensor (…, vocabulary_size)
+        """
         if self.out is None:
             return F.linear(output, self.embedding.weight, self.b_o)
         return self.out(output)  # type: ignore[no-any-return]
 
     def forward(self, tokens: Tensor, encoded: Encoded, own: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Scores (B, T, vocabulary_size) of the token after each token (B, T), and attention weights (B, T, S).
+        """Scores of the token after each token, and attention weights.
 
-        Where ``own`` (B, T) is True, the input of the step is the most probable token of the previous step instead of
-        the given one. Without ``own`` everything that does not depend on a state is computed for all steps at once.
+        Parameters
+        ----------
+        tokens : tensor (B, T)
+            Ids of the target, starting with BOS.
+        encoded : Encoded
+            What the encoder returned.
+        own : tensor of bool (B, T), default=None
+            Where True, the input of the step is the most probable token of the previous step instead of the given one.
+            Without it everything that does not depend on a state is computed for all steps at once.
+
+        Returns
+        -------
+        tuple of tensors (B, T, vocabulary_size) and (B, T, S)
         """
         memory, state = self.remember(encoded), self.start(encoded)
         if own is not None:
@@ -234,8 +311,7 @@ class AttentionDecoder(nn.Module):
                 recurrence.given(embedded.transpose(0, 1).contiguous()),  # (T, B, gates)
                 state.hidden[0],
                 *memory,
-                self.score.W_q.weight,
-                self.score.w_v.weight[0],
+                *widened(self.score.W_q.weight, self.score.w_v.weight[0]),
                 recurrence.W_c,
                 W_h,
                 b_h,
@@ -247,9 +323,10 @@ class AttentionDecoder(nn.Module):
         """All steps in one call, because no input depends on a state."""
         steps = embedded.shape[1]
         context = state.context.unsqueeze(1).expand(-1, steps, -1)
-        hidden = torch.stack(state.hidden)
-        before = (hidden, torch.stack(state.cell)) if state.cell else hidden
-        tops, _ = self.recurrent(torch.cat([embedded, context], -1), before)
+        dtype = self.embedding.weight.dtype  # states are float32 at least, a network takes its own dtype
+        hidden = torch.stack(state.hidden).to(dtype)
+        before = (hidden, torch.stack(state.cell).to(dtype)) if state.cell else hidden
+        tops, _ = self.recurrent(torch.cat([embedded, context], -1).to(dtype), before)
         weights = memory.mask.exp().unsqueeze(1).expand(-1, steps, -1)
         return self.say(self._output(tops, context, embedded)), weights
 
@@ -257,7 +334,7 @@ class AttentionDecoder(nn.Module):
         return self.dropout(self.embedding(tokens) * self.scale)  # type: ignore[no-any-return]
 
     def _output(self, top: Tensor, context: Tensor, embedded: Tensor) -> Tensor:
-        joined = torch.cat([top, context, embedded], -1)
+        joined = torch.cat([top, context, embedded], -1).to(self.join.weight.dtype)
         return self.dropout(torch.tanh(self.join(joined)))  # type: ignore[no-any-return]
 
     def _advance(

@@ -58,7 +58,32 @@ class Ends(NamedTuple):
 
 @torch.no_grad()
 def greedy(decoder: Decoder, encoded: AnyEncoded, ends: Ends, *, normalise: float = 1.0) -> list[Hypothesis]:
-    """The most probable token at every step, for every sentence of a batch."""
+    """The most probable token at every step, for every sentence of a batch.
+
+    Parameters
+    ----------
+    decoder : Decoder
+        In evaluation mode, unless dropout is wanted.
+    encoded : Encoded
+        What the encoder returned.
+    ends : Ends
+        The begin and end tokens, and the largest length of a translation (``regard.seq2seq.decoding.Ends``).
+    normalise : float, default=1.0
+        The log-probability of a hypothesis is divided by its length to this power.
+
+    Returns
+    -------
+    list of Hypothesis
+        ``tokens``, ``score`` and ``weights`` of each sentence.
+
+    >>> import torch
+    >>> from regard.seq2seq import BOS, EOS, Architecture, Seq2Seq
+    >>> model = Seq2Seq(Architecture(embed_size=4, hidden_size=6), 10, 12).eval()
+    >>> encoded = model.encoder(torch.tensor([[4, 5, 6]]), torch.tensor([3]))
+    >>> found = greedy(model.decoder, encoded, Ends(BOS, EOS, times=1.0, more=2))
+    >>> len(found), len(found[0].tokens) <= 5
+    (1, True)
+    """
     memory, state = decoder.remember(encoded), decoder.start(encoded)
     limits, history = ends.limits(encoded.lengths), _WeightHistory()
     device = encoded.states.device
@@ -94,7 +119,32 @@ def beam(
 ) -> list[list[Hypothesis]]:
     """At most ``width`` hypotheses of every sentence, best first; the best is never worse than that of ``greedy``.
 
+    Parameters
+    ----------
+    decoder : AttentionDecoder
+        In evaluation mode, unless dropout is wanted.
+    encoded : Encoded
+        What the encoder returned.
+    ends : Ends
+        As in ``greedy``.
+    width : int, default=5
+        Hypotheses that are continued at every step.
+    normalise : float, default=1.0
+        As in ``greedy``.
+
+    Returns
+    -------
+    list of lists of Hypothesis
+
     *Cost*: ``width`` + 1 times that of ``greedy``.
+
+    >>> import torch
+    >>> from regard.seq2seq import BOS, EOS, Architecture, Seq2Seq
+    >>> model = Seq2Seq(Architecture(embed_size=4, hidden_size=6), 10, 12).eval()
+    >>> encoded = model.encoder(torch.tensor([[4, 5, 6]]), torch.tensor([3]))
+    >>> ((best, *others),) = beam(model.decoder, encoded, Ends(BOS, EOS, times=1.0, more=2), width=2)
+    >>> all(best.score >= other.score for other in others)
+    True
     """
     at_least_one(width=width)
     found = [[hypothesis] for hypothesis in greedy(decoder, encoded, ends, normalise=normalise)]

@@ -26,12 +26,20 @@ class Encoder(nn.Module):
 
     Parameters
     ----------
-    vocabulary_size : number of token ids.
-    embed_size, hidden_size : of an embedding, and of a state in one direction.
-    layers : number of layers of the recurrent network.
-    cell : "gru" or "lstm".
-    bidirectional : also read backwards; ``memory_size`` is then twice ``hidden_size``.
-    dropout : dropout probability of embeddings, and of states between layers.
+    vocabulary_size : int
+        Number of token ids.
+    embed_size : int
+        Features of an embedding.
+    hidden_size : int
+        Features of a state in one direction.
+    layers : int, default=1
+        Layers of the recurrent network.
+    cell : {"gru", "lstm"}, default="gru"
+        Its kind.
+    bidirectional : bool, default=True
+        Also read backwards; ``memory_size`` is then twice ``hidden_size``.
+    dropout : float, default=0.0
+        Dropout probability of embeddings, and of states between layers.
 
     *Empty rows*: an error; a sentence has at least one token. *Cost*: O(tokens·hidden_size²).
 
@@ -61,9 +69,19 @@ class Encoder(nn.Module):
         self.bridge = nn.Linear(self.memory_size, hidden_size) if bidirectional else None
 
     def forward(self, source: Tensor, lengths: Tensor) -> Encoded:
-        """Encode sentences (B, S) of token ids, the first ``lengths`` (B,) of each row.
+        """Encode sentences of token ids.
 
-        Lengths on the CPU avoid a synchronisation with the device.
+        Parameters
+        ----------
+        source : tensor (B, S)
+            Token ids.
+        lengths : tensor of int (B,)
+            Tokens of each row; the others are padding. On the CPU they avoid a synchronisation with the device.
+
+        Returns
+        -------
+        Encoded
+            ``states`` (B, S, memory_size), ``lengths``, ``mask``, ``last`` and ``ends``.
         """
         lengths = check_lengths(source, lengths)
         padding = torch.arange(source.shape[1]) >= lengths[:, None]
@@ -80,7 +98,17 @@ class Encoder(nn.Module):
         return Encoded(states, lengths, mask, *self.joined(last))
 
     def joined(self, last: Tensor) -> tuple[Tensor, Tensor]:
-        """``last`` and ``ends`` of ``Encoded``, from the last states (layers·directions, B, hidden_size)."""
+        """``last`` and ``ends`` of ``Encoded``, from the last states (layers·directions, B, hidden_size).
+
+        Parameters
+        ----------
+        last : tensor (layers·directions, B, hidden_size)
+            Last states of the recurrent network.
+
+        Returns
+        -------
+        tuple of tensors (layers, B, hidden_size) and (B, memory_size)
+        """
         both = last.view(-1, self.directions, *last.shape[1:]).transpose(1, 2).flatten(2)  # (layers, B, memory_size)
         return both if self.bridge is None else torch.tanh(self.bridge(both)), both[-1]
 

@@ -39,11 +39,34 @@ def export_torchscript(model: Seq2Seq, path: PathLike, *, ends: Ends | None = No
 
     Parameters
     ----------
-    model : in any mode, on any device; the program runs on the same device and predicts what ``greedy`` predicts.
-    path : the file to write. An existing file is refused unless ``force``; if writing fails, it is left unchanged.
-    ends : the begin and end tokens, and the largest length of a translation.
+    model : Seq2Seq
+        In any mode, on any device; the program runs on the same device and predicts what ``greedy`` predicts.
+    path : str or path
+        The file to write.
+    ends : Ends, default=None
+        The begin and end tokens, and the largest length of a translation; None is that of ``Translator``.
+    force : bool, default=False
+        Replace an existing file. If writing fails, it is left unchanged.
+
+    Raises
+    ------
+    Seq2SeqExportError
+        A ValueError: the file cannot be written.
 
     Needs ``torch.while_loop``; tested with torch 2.13. Raises Seq2SeqExportError if the file cannot be written.
+
+    Needs ``torch.while_loop``; tested with torch 2.13.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from regard.seq2seq import Architecture
+    >>> model = Seq2Seq(Architecture(embed_size=4, hidden_size=6), 10, 12)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     export_torchscript(model, Path(folder) / "model.pt2")
+    ...     program = torch.export.load(Path(folder) / "model.pt2").module()
+    >>> tokens, counts, weights = program(torch.tensor([[4, 5, 6]]), torch.tensor([3]))
+    >>> counts.shape
+    torch.Size([1])
     """
     device = next(model.parameters()).device
     example = torch.full((2, 3), EOS, device=device), torch.tensor([3, 2], device=device)

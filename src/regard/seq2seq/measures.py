@@ -37,6 +37,23 @@ class Quality(NamedTuple):
 def quality(said: Sequence[str], wanted: Sequence[str]) -> Quality:
     """Compare translations with one reference each, by sacrebleu (``pip install 'regard[seq2seq]'``).
 
+    Parameters
+    ----------
+    said : sequence of str
+        Translations.
+    wanted : sequence of str
+        Their references, one each.
+
+    Returns
+    -------
+    Quality
+        ``pairs``, ``exact``, ``bleu``, ``chrf`` and sacrebleu's signature of the settings.
+
+    Raises
+    ------
+    ValueError
+        If there are no translations, or not as many references.
+
     >>> quality(["the cat sat on the mat", "a dog"], ["the cat sat on the mat", "a hog"]).exact
     0.5
     """
@@ -58,6 +75,23 @@ def corpus_bleu(said: Sequence[str], wanted: Sequence[str]) -> float:
 
     100·min(1, e^(1 − reference length/length))·(Π p_n)^(1/4), the p_n being the precisions of n-grams, n = 1 … 4, of
     the whole corpus; the k-th of them without a match counts as half of the one before, from 1/2 of a match.
+
+    Parameters
+    ----------
+    said : sequence of str
+        Translations.
+    wanted : sequence of str
+        Their references, one each.
+
+    Returns
+    -------
+    float
+        From 0 to 100; 0 without a match, or where no translation has four tokens.
+
+    Raises
+    ------
+    ValueError
+        If there are no translations, or not as many references.
 
     *Cost*: O(tokens).
 

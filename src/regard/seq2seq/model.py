@@ -56,13 +56,29 @@ class Architecture:
 
     Parameters
     ----------
-    embed_size, hidden_size : of an embedding and of a state.
-    layers, cell, bidirectional : as in ``Encoder``; the decoder has as many layers of the same cell.
-    score : "additive", "dot", "bilinear" or "gaussian". If queries and keys have different sizes (as with
-        ``bidirectional``), "dot" and "gaussian" use learned projections of the keys.
-    order, attention, coverage : as in ``AttentionDecoder``.
-    dropout : dropout probability of embeddings, of states between layers and of outputs.
-    tied : the decoder's embedding is its output matrix.
+    embed_size : int, default=256
+        Features of an embedding.
+    hidden_size : int, default=256
+        Features of a state.
+    layers : int, default=1
+        Layers of encoder and decoder.
+    cell : {"gru", "lstm"}, default="gru"
+        Kind of both recurrent networks.
+    bidirectional : bool, default=True
+        The encoder also reads backwards.
+    score : {"additive", "dot", "bilinear", "gaussian"}, default="additive"
+        If queries and keys have different sizes (as with ``bidirectional``), "dot" and "gaussian" use learned
+        projections of the keys.
+    order : {"textbook", "luong"}, default="textbook"
+        As in ``AttentionDecoder``.
+    attention : {"soft", "hard", "none"}, default="soft"
+        As in ``AttentionDecoder``.
+    coverage : bool, default=False
+        As in ``AttentionDecoder``.
+    dropout : float, default=0.0
+        Dropout probability of embeddings, of states between layers and of outputs.
+    tied : bool, default=True
+        The decoder's embedding is its output matrix.
 
     >>> Architecture(hidden_size=64, score="dot").score
     'dot'
@@ -96,7 +112,20 @@ class Architecture:
             raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout!r}")
 
     def parts(self, source_size: int, target_size: int) -> tuple[Encoder, AttentionDecoder]:
-        """Encoder and decoder."""
+        """Encoder and decoder.
+
+        Parameters
+        ----------
+        source_size : int
+            Size of the source's vocabulary.
+        target_size : int
+            Size of the target's vocabulary.
+
+        Returns
+        -------
+        tuple of Encoder and AttentionDecoder
+            With random parameters.
+        """
         sizes = self.embed_size, self.hidden_size
         options: Any = {"layers": self.layers, "cell": self.cell, "dropout": self.dropout}
         encoder = Encoder(source_size, *sizes, bidirectional=self.bidirectional, **options)
@@ -130,8 +159,12 @@ class Seq2Seq(nn.Module):
 
     Parameters
     ----------
-    architecture : its settings, an ``Architecture`` or a ``TransformerArchitecture``.
-    source_size, target_size : sizes of the two vocabularies.
+    architecture : Architecture or TransformerArchitecture
+        Its settings.
+    source_size : int
+        Size of the source's vocabulary.
+    target_size : int
+        Size of the target's vocabulary.
 
     *Cost*: O(tokens·hidden_size²) for the encoder; for every target token that of the score for S keys.
 
@@ -164,15 +197,22 @@ class Seq2Seq(nn.Module):
 
         Parameters
         ----------
-        source : (B, S) ids, the first ``lengths`` (B,) of each row; lengths on the CPU avoid a synchronisation.
-        tokens : (B, T) ids of the target, starting with BOS.
-        own : (B, T) booleans; where True, the input of the step is the model's own most probable token of the previous
-            step instead of the given one. ``own`` of the first step is ignored.
-        need_weights : False spares a transformer the weights, which are then None.
+        source : tensor (B, S)
+            Ids of the source.
+        lengths : tensor of int (B,)
+            Tokens of each row of the source. On the CPU they avoid a synchronisation.
+        tokens : tensor (B, T)
+            Ids of the target, starting with BOS.
+        own : tensor of bool (B, T), default=None
+            Where True, the input of the step is the model's own most probable token of the previous step instead of the
+            given one. ``own`` of the first step is ignored.
+        need_weights : bool, default=True
+            False spares a transformer the weights, which are then None.
 
         Returns
         -------
-        logits (B, T, target_size), weights (B, T, S).
+        tuple of tensors (B, T, target_size) and (B, T, S)
+            Scores and weights.
         """
         encoded = self.encoder(source, lengths)
         # A recurrent decoder has the weights anyway.
@@ -180,7 +220,15 @@ class Seq2Seq(nn.Module):
         return self.decoder(tokens, encoded, own, **options)  # type: ignore[no-any-return]
 
     def align_by(self, layer: int, head: int | None) -> None:
-        """Choose the attention whose weights a transformer's translations have: a head, or the mean of a layer."""
+        """Choose the attention whose weights a transformer's translations have: a head, or the mean of a layer.
+
+        Parameters
+        ----------
+        layer : int
+            Layer of the decoder, from 0.
+        head : int or None
+            Head of its attention to the source, from 0; None is the mean of all.
+        """
         if not isinstance(self.architecture, TransformerArchitecture) or not isinstance(
             self.decoder, TransformerWriter
         ):

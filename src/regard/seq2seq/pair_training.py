@@ -41,18 +41,37 @@ class Lesson:
 
     Parameters
     ----------
-    unit, max_size, min_count, lower : of both vocabularies, as in ``Vocabulary.learn``.
-    target_unit : of the target's vocabulary, if it differs, for example for words to digits.
-    joint : one vocabulary for both sides, learned from both.
-    sampling : 0, or in every epoch another random segmentation of the training texts, as in ``Vocabulary.sampled``, by
+    unit : {"words", "characters", "sentencepiece", "bpe"}, default="words"
+        Of both vocabularies, as in ``Vocabulary.learn``.
+    target_unit : str, default=None
+        Of the target's vocabulary, if it differs, for example for words to digits.
+    max_size : int, default=None
+        Of both vocabularies, as in ``Vocabulary.learn``.
+    min_count : int, default=1
+        The same.
+    lower : bool, default=False
+        The same.
+    joint : bool, default=False
+        One vocabulary for both sides, learned from both.
+    sampling : float, default=0.0
+        If above 0, the training texts have another random segmentation in every epoch, as in ``Vocabulary.sampled``, by
         units "bpe" (a good value is 0.1) and "sentencepiece".
-    batch_size : pairs in a batch.
-    batch_tokens : instead, tokens in a batch on the longer side, padding included.
-    label_smoothing : the probability that the target distribution spreads over all tokens.
-    scheduled_sampling : the fraction of input tokens that are the decoder's own predictions at the end of training,
-        rising linearly from 0.
-    max_tokens : pairs with more tokens on either side are left out.
-    precision : "float32", or "bfloat16" for products on a GPU; sums and parameters stay float32.
+    batch_size : int, default=64
+        Pairs in a batch.
+    batch_tokens : int, default=None
+        Instead, tokens in a batch on the longer side, padding included.
+    label_smoothing : float, default=0.1
+        The probability that the target distribution spreads over all tokens.
+    scheduled_sampling : float, default=0.0
+        The fraction of input tokens that are the decoder's own predictions at the end of training, rising linearly from
+        0.
+    max_tokens : int, default=200
+        Pairs with more tokens on either side are left out.
+    precision : {"float32", "bfloat16"}, default="float32"
+        "bfloat16" for products on a GPU; sums and parameters stay float32.
+
+    >>> Lesson(unit="words", target_unit="characters").batch_size
+    64
     """
 
     unit: str = "words"
@@ -83,7 +102,18 @@ class Lesson:
             )
 
     def vocabularies(self, train: Pairs) -> tuple[Vocabulary, Vocabulary]:
-        """The vocabularies of both sides, learned from the training pairs."""
+        """The vocabularies of both sides, learned from the training pairs.
+
+        Parameters
+        ----------
+        train : Pairs
+            Training pairs.
+
+        Returns
+        -------
+        tuple of Vocabulary
+            That of the sources and that of the targets; one and the same if ``joint``.
+        """
         options: Any = {"min_count": self.min_count, "max_size": self.max_size, "lower": self.lower}
         if self.joint:
             both = Vocabulary.learn((*train.source, *train.target), self.unit, **options)
@@ -190,7 +220,20 @@ class SampledSentences:
 
 
 class Learned(NamedTuple):
-    """A translator and the outcome of its training."""
+    """A translator and the outcome of its training.
+
+    Attributes
+    ----------
+    translator : Translator
+        With the weights of the best epoch.
+    outcome : TrainingOutcome
+        How the training ended, its losses, steps and seconds.
+
+    >>> from regard.data import number_words
+    >>> learned = learn(*number_words(40).split(0.2), architecture=Architecture(4, 4), training=Training(epochs=1))
+    >>> learned.outcome.ended
+    'epochs'
+    """
 
     translator: Translator
     outcome: TrainingOutcome
@@ -216,22 +259,48 @@ def learn(
 
     Parameters
     ----------
-    train : training pairs; the vocabularies are learned from them alone.
-    valid : validation pairs, for early stopping and for choosing the best epoch.
-    architecture, lesson, training : settings of the model, of the task, and of the training. Its ``criterion`` may be
-        "loss", "bleu" or "exact", those of greedy translations of the validation pairs.
-    start : a translator to continue from, or to fine-tune on other pairs: its architecture, vocabularies and weights
-        are where the training starts, and it is left unchanged.
-    device : "cpu" or "cuda".
-    folder : an existing folder for checkpoints, metrics (JSON lines) and finally the translator.
-    resume : continue from the checkpoint in ``folder``.
-    every : seconds between two checkpoints.
-    watch : called with ``TrainingProgress`` during training.
-    threads, tensorboard : as in ``Trainer``.
+    train : Pairs
+        Training pairs; the vocabularies are learned from them alone.
+    valid : Pairs
+        Validation pairs, for early stopping and for choosing the best epoch.
+    architecture : Architecture or TransformerArchitecture, default=None
+        Settings of the model; None is those of ``start``, or ``Architecture()``.
+    lesson : Lesson, default=None
+        Settings of vocabularies, batches and loss.
+    training : Training, default=None
+        Settings of the training. Its ``criterion`` may be "loss", "bleu" or "exact", those of greedy translations of
+        the validation pairs.
+    start : Translator, default=None
+        A translator to continue from, or to fine-tune on other pairs: its architecture, vocabularies and weights are
+        where the training starts, and it is left unchanged.
+    device : {"cpu", "cuda"}, default="cpu"
+        Where to train.
+    folder : str or path, default=None
+        An existing folder for checkpoints, metrics (JSON lines) and finally the translator.
+    resume : bool, default=False
+        Continue from the checkpoint in ``folder``.
+    every : float, default=30.0
+        Seconds between two checkpoints.
+    watch : callable, default=None
+        Called with ``TrainingProgress`` during training.
+    threads, tensorboard : as in ``Trainer``
+        Threads of torch, and whether to write for TensorBoard.
+
+    Returns
+    -------
+    Learned
+        ``translator`` and ``outcome``.
 
     Where ``torch.distributed`` is initialised, its processes train together, as in ``Trainer``.
 
     *Cost*: O(tokens·hidden_size²) time per epoch, and for every target token that of the score for its source.
+
+    >>> from regard.data import number_words
+    >>> train, valid = number_words(40).split(0.2)
+    >>> small = Architecture(embed_size=4, hidden_size=4)
+    >>> translator, outcome = learn(train, valid, architecture=small, training=Training(epochs=1))
+    >>> len(outcome.losses)
+    1
     """
     lesson, training = lesson or Lesson(), training or Training()
     one_of(CRITERIA, criterion=training.criterion)

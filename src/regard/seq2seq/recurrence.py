@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from regard.nn.argument_checks import one_of
-from regard.nn.precision import full_precision
+from regard.nn.precision import full_precision, widened
+from regard.tensors.second_derivatives import differentiable_again
 
 CELLS: dict[str, type[nn.GRU | nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
 
@@ -53,13 +53,13 @@ class Recurrence(NamedTuple):
 
     @classmethod
     def of(cls, network: nn.RNNBase, embed_size: int) -> Recurrence:
-        """The network's parameters, with the first ``embed_size`` columns of W_i split from the others."""
-        layers = network.all_weights
+        """The network's parameters in float32 at least, with the first ``embed_size`` columns of W_i split off."""
+        layers = [widened(*layer) for layer in network.all_weights]
         return cls(layers[0][0][:, :embed_size], layers[0][0][:, embed_size:], layers, network.dropout)
 
     def given(self, embedded: Tensor) -> Tensor:
         """The part W_e·embedded + b_i of the first layer's gates (…, gates·h), for embeddings (…, embed)."""
-        return F.linear(embedded, self.W_e, self.layers[0][2])
+        return F.linear(*widened(embedded, self.W_e, self.layers[0][2]))
 
     def step(
         self, given: Tensor, context: Tensor, hidden: tuple[Tensor, ...], cell: tuple[Tensor, ...], training: bool
@@ -142,7 +142,7 @@ class GRUFunction(torch.autograd.Function):
     hidden : (B, h)  initial state.
     W_h : (3h, h); b_h : (3h,).
 
-    *Cost*: stores O(T·B·h) numbers for the backward pass. Second derivatives are not available.
+    *Cost*: stores O(T·B·h) numbers for the backward pass. Second derivatives are those of ``gru_in_plain_torch``.
     """
 
     @staticmethod
@@ -152,13 +152,18 @@ class GRUFunction(torch.autograd.Function):
             cell_forward(gates, torch.addmm(b_h, states[t], W_h.T), states[t], states[t + 1])
             for t, gates in enumerate(given.clone())
         ]
-        ctx.save_for_backward(states, W_h)
+        ctx.save_for_backward(states, given, hidden, W_h, b_h)
         return states[1:].clone()
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, d_states: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
-        states, W_h = ctx.saved_tensors
+    def backward(ctx: Any, d_states: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        with torch.no_grad():
+            found = GRUFunction._gradients(ctx, d_states)
+        return differentiable_again(found, gru_in_plain_torch, ctx.saved_tensors[1:], (d_states,))
+
+    @staticmethod
+    def _gradients(ctx: Any, d_states: Tensor) -> tuple[Tensor, ...]:
+        states, _, _, W_h, _ = ctx.saved_tensors
         d_given = states.new_empty(*d_states.shape[:2], 3 * states.shape[2])
         d_own = torch.empty_like(d_given)
         d_hidden = torch.zeros_like(states[0])
@@ -170,20 +175,29 @@ class GRUFunction(torch.autograd.Function):
         return d_given, d_hidden, d_W_h, d_own.sum((0, 1))
 
 
+def gru_in_plain_torch(given: Tensor, hidden: Tensor, W_h: Tensor, b_h: Tensor) -> tuple[Tensor]:
+    """The same states, differentiable any number of times by autograd."""
+    states = []
+    for gates in given:
+        hidden = gru_cell(gates, torch.addmm(b_h, hidden, W_h.T), hidden)
+        states.append(hidden)
+    return (torch.stack(states),)
+
+
 def run_gru(network: nn.GRU, given: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """A GRU over inputs (B, S, e), skipping padding, where ``mask`` (B, S) is −inf.
 
     Returns states (B, S, directions·h), zeros at padding, and the last ones (layers·directions, B, h), as the network
     itself does for packed sequences.
     """
-    size, directions = network.hidden_size, 2 if network.bidirectional else 1
+    size, directions, dtype = network.hidden_size, 2 if network.bidirectional else 1, given.dtype
     # An update gate of one leaves the state unchanged at padding.
     still = F.pad(-mask.T.unsqueeze(2).expand(-1, -1, size), (size, size))  # (S, B, 3h)
     inside = (mask.T == 0.0).unsqueeze(2)
     states: list[Tensor] = []
     last: list[Tensor] = []
-    given = given.transpose(0, 1)
-    for number, (W_i, W_h, b_i, b_h) in enumerate(network.all_weights):
+    (given,) = widened(given.transpose(0, 1))
+    for number, (W_i, W_h, b_i, b_h) in enumerate(widened(*layer) for layer in network.all_weights):
         direction = number % directions
         if not direction:
             if number:
@@ -196,4 +210,4 @@ def run_gru(network: nn.GRU, given: Tensor, mask: Tensor) -> tuple[Tensor, Tenso
             found = GRUFunction.apply(turned, hidden, W_h, b_h)  # type: ignore[no-untyped-call]
         last.append(found[-1])
         states.append((found.flip(0) if direction else found) * inside)
-    return torch.cat(states, -1).transpose(0, 1), torch.stack(last)
+    return torch.cat(states, -1).transpose(0, 1).to(dtype), torch.stack(last).to(dtype)

@@ -66,24 +66,44 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class Training:
-    """How to train.
+    """The settings of a training.
 
     Parameters
     ----------
-    epochs : maximum number of epochs.
-    learning_rate : largest learning rate.
-    schedule : "cosine" decays along a cosine to a hundredth at the end; "plateau" halves the rate after every two
-        epochs without improvement; "inverse" decays with the inverse square root of the step; all rise linearly over
-        the first ``warmup`` steps.
-    clip : maximum norm of the gradient.
-    patience : number of epochs without improvement after which training stops.
-    seconds : time limit; a cosine schedule then ends there.
-    seed : of all random numbers.
-    optimizer : "adam", or "adamw", whose ``weight_decay`` shrinks the weights at every step; beta2 is that of Adam.
-    accumulate : number of batches in a step, together in all processes.
-    average : the weights validated and kept are the mean of those at the end of this many epochs, the last ones.
-    criterion : the measure of ``Task.validate`` that chooses the best epoch and ends training: "loss", or one of which
-        more is better.
+    epochs : int, default=20
+        Maximum number of epochs.
+    learning_rate : float, default=0.001
+        Largest learning rate.
+    schedule : {"cosine", "plateau", "inverse"}, default="cosine"
+        "cosine" decays along a cosine to a hundredth at the end; "plateau" halves the rate after every two epochs
+        without improvement; "inverse" decays with the inverse square root of the step; all rise linearly over the first
+        ``warmup`` steps.
+    warmup : int, default=100
+        Steps over which the rate rises.
+    clip : float, default=1.0
+        Maximum norm of the gradient.
+    patience : int, default=5
+        Number of epochs without improvement after which training stops.
+    seconds : float, default=None
+        Time limit; a cosine schedule then ends there.
+    seed : int, default=0
+        Of all random numbers.
+    optimizer : {"adam", "adamw"}, default="adam"
+        "adamw" shrinks the weights at every step, by ``weight_decay``.
+    weight_decay : float, default=0.0
+        Of "adamw"; others accept 0 only.
+    beta2 : float, default=0.999
+        Adam's: how slowly its mean of squared gradients forgets.
+    accumulate : int, default=1
+        Number of batches in a step, together in all processes.
+    average : int, default=1
+        The weights validated and kept are the mean of those at the end of this many epochs, the last ones.
+    criterion : str, default="loss"
+        The measure of ``Task.validate`` that chooses the best epoch and ends training: "loss", or one of which more is
+        better.
+
+    >>> Training(epochs=5).schedule
+    'cosine'
     """
 
     epochs: int = 20
@@ -122,6 +142,19 @@ class Training:
 
     def rate(self, step: int, progress: float, halvings: int) -> float:
         """The learning rate at a step (from 0), after this fraction of the training.
+
+        Parameters
+        ----------
+        step : int
+            Counted from 0.
+        progress : float
+            Fraction of the training that is done.
+        halvings : int
+            How often "plateau" has halved the rate.
+
+        Returns
+        -------
+        float
 
         >>> [round(Training(learning_rate=1.0, warmup=2).rate(step, step / 8, 0), 3) for step in (0, 1, 2, 4, 8)]
         [0.333, 0.642, 0.855, 0.505, 0.01]
@@ -207,16 +240,31 @@ class Trainer:
 
     Parameters
     ----------
-    task : what is trained.
-    training : how.
-    folder : where checkpoint and metrics are written; None writes neither.
-    every : seconds between two checkpoints.
-    settings : plain data which, besides ``training``, must agree with a checkpoint to resume from it.
-    watch : called with ``TrainingProgress`` every few steps and after every epoch.
-    threads : number of threads of torch, or "measured" to choose it by a few steps, on a CPU and in one process; None
-        leaves it as it is. A resumed training has the number that was measured first, since another one may round
-        differently.
-    tensorboard : write the measures to ``folder``/tensorboard too; needs the package tensorboard.
+    task : Task
+        What is trained: ``module``, ``batches(epoch)``, ``loss(batch, progress)`` and ``validate()``.
+    training : Training
+        How.
+    folder : str or path, default=None
+        Where checkpoint and metrics are written; None writes neither.
+    every : float, default=30.0
+        Seconds between two checkpoints.
+    settings : dict, default=None
+        Plain data which, besides ``training``, must agree with a checkpoint to resume from it.
+    watch : callable, default=None
+        Called with ``TrainingProgress`` every few steps and after every epoch.
+    threads : int or "measured", default=None
+        Number of threads of torch, or "measured" to choose it by a few steps, on a CPU and in one process; None leaves
+        it as it is. A resumed training has the number that was measured first, since another one may round differently.
+    tensorboard : bool, default=False
+        Write the measures to ``folder``/tensorboard too; needs the package tensorboard.
+
+    >>> class Halve:
+    ...     module = nn.Linear(1, 1, bias=False)
+    ...     def batches(self, epoch): return [torch.ones(4, 1)]
+    ...     def loss(self, batch, progress): return (self.module(batch) - 0.5 * batch).square().mean(), len(batch)
+    ...     def validate(self): return self.loss(torch.ones(4, 1), 1.0)[0].item()
+    >>> Trainer(Halve(), Training(epochs=2, warmup=0)).run().steps
+    2
     """
 
     def __init__(
@@ -261,7 +309,23 @@ class Trainer:
         self.standing = TrainingState()
 
     def run(self, *, resume: bool = False) -> TrainingOutcome:
-        """Train to the end, to the time limit, or until Ctrl-C or SIGTERM, which save a checkpoint and return."""
+        """Train to the end, to the time limit, or until Ctrl-C or SIGTERM, which save a checkpoint and return.
+
+        Parameters
+        ----------
+        resume : bool, default=False
+            Continue from the checkpoint in the folder.
+
+        Returns
+        -------
+        TrainingOutcome
+            The module then has the weights of its best epoch.
+
+        Raises
+        ------
+        DivergedError
+            A ValueError: the loss is not finite any more.
+        """
         with torch.random.fork_rng(), _interrupts() as interrupted:
             torch.manual_seed(self.training.seed + self._processes.rank)
             if resume:

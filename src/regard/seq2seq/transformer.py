@@ -33,16 +33,28 @@ class TransformerArchitecture:
 
     Parameters
     ----------
-    embed_size : features of a token in every layer, a multiple of heads.
-    ffn_size : units of the position-wise networks.
-    layers, heads : of the encoder and of the decoder each.
-    dropout : dropout probability of embeddings, of what a layer adds, and of the units of its position-wise network.
-    norm : "pre", which normalises the input of each part of a layer and trains without a long warm-up, or "post", which
-        normalises its output, as in the first paper.
-    tied : the decoder's embedding is its output matrix.
-    shared : the encoder has the decoder's embedding; needs ``Lesson(joint=True)``.
-    alignment_layer, alignment_head : the attention whose weights a translation has, counted from 0: by default the last
-        layer but one, averaged over its heads. ``learn`` chooses both if the validation pairs have alignments.
+    embed_size : int, default=256
+        Features of a token in every layer, a multiple of heads.
+    ffn_size : int, default=1024
+        Units of the position-wise networks.
+    layers : int, default=3
+        Of the encoder and of the decoder each.
+    heads : int, default=4
+        In every attention of both.
+    dropout : float, default=0.1
+        Dropout probability of embeddings, of what a layer adds, and of the units of its position-wise network.
+    norm : {"pre", "post"}, default="pre"
+        "pre" normalises the input of each part of a layer and trains without a long warm-up; "post" normalises its
+        output, as in the first paper.
+    tied : bool, default=True
+        The decoder's embedding is its output matrix.
+    shared : bool, default=False
+        The encoder has the decoder's embedding; needs ``Lesson(joint=True)``.
+    alignment_layer : int, default=None
+        Layer of the decoder whose weights a translation has, from 0; None is the last but one. ``learn`` chooses it and
+        the head if the validation pairs have alignments.
+    alignment_head : int, default=None
+        Head in that layer, from 0; None is the mean of its heads.
 
     >>> TransformerArchitecture(embed_size=64, heads=2).aligned
     (1, None)
@@ -83,7 +95,25 @@ class TransformerArchitecture:
         return layer, self.alignment_head
 
     def parts(self, source_size: int, target_size: int) -> tuple[TransformerReader, TransformerWriter]:
-        """Encoder and decoder."""
+        """Encoder and decoder.
+
+        Parameters
+        ----------
+        source_size : int
+            Size of the source's vocabulary.
+        target_size : int
+            Size of the target's vocabulary.
+
+        Returns
+        -------
+        tuple of TransformerReader and TransformerWriter
+            With random parameters.
+
+        Raises
+        ------
+        ValueError
+            If the embedding is to be shared and the sizes differ.
+        """
         if self.shared and source_size != target_size:
             raise ValueError(
                 f"shared=True needs one vocabulary for both sides, got sizes {source_size} and {target_size}; "

@@ -58,7 +58,24 @@ class SkippedInitialisation(TorchFunctionMode):
 
 
 class Translation(NamedTuple):
-    """A translated text, its tokens, and the attention weights of each token."""
+    """A translated text, its tokens, and the attention weights of each token.
+
+    Attributes
+    ----------
+    text : str
+        The translation.
+    tokens : tuple of str (T,)
+        Of the target, with a final "<eos>" unless truncated.
+    source_tokens : tuple of str (S,)
+        Of the source.
+    weights : array (T, S)
+        Attention of each target token to the source tokens.
+    score : float
+        Mean log-probability of a token.
+
+    >>> Translation("05", ("05",), ("mai", "2021"), np.array([[0.9, 0.1]]), -0.1).weights.shape
+    (1, 2)
+    """
 
     text: str
     tokens: tuple[str, ...]  # of the target, with a final "<eos>" unless truncated
@@ -80,9 +97,14 @@ class Translator:
 
     Parameters
     ----------
-    model : from ids of ``source`` to ids of ``target``.
-    source, target : the vocabularies.
-    metadata : plain data that is saved with it.
+    model : Seq2Seq
+        From ids of ``source`` to ids of ``target``.
+    source : Vocabulary
+        Of the source.
+    target : Vocabulary
+        Of the target.
+    metadata : dict, default=None
+        Plain data that is saved with it.
 
     >>> letters = Vocabulary.learn(["ab"], "characters")
     >>> from regard.seq2seq import Architecture
@@ -106,7 +128,18 @@ class Translator:
         return next(self.model.parameters()).device
 
     def to(self, device: str | torch.device) -> Translator:
-        """Move the model to a device; returns the translator."""
+        """Move the model to a device.
+
+        Parameters
+        ----------
+        device : str or torch device
+            Such as "cuda".
+
+        Returns
+        -------
+        Translator
+            Itself.
+        """
         self.model.to(device)
         return self
 
@@ -123,10 +156,20 @@ class Translator:
 
         Parameters
         ----------
-        beam : width of the beam search, of which the best hypothesis is returned; 1 is greedy search.
-        normalise : the log-probability of a hypothesis is divided by its length to this power.
-        copy_unknown : replace unknown tokens by the source token with the largest weight.
-        batch_size : texts translated at once; it affects the speed only.
+        texts : sequence of str
+            A text of more than 1,000 tokens is truncated, with a warning.
+        beam : int, default=1
+            Width of the beam search, of which the best hypothesis is returned; 1 is greedy search.
+        normalise : float, default=1.0
+            The log-probability of a hypothesis is divided by its length to this power.
+        copy_unknown : bool, default=False
+            Replace unknown tokens by the source token with the largest weight.
+        batch_size : int, default=64
+            Texts translated at once; it affects the speed only.
+
+        Returns
+        -------
+        list of Translation
 
         A text of more than 1,000 tokens is truncated, with a warning.
         """
@@ -143,12 +186,22 @@ class Translator:
         copy_unknown: bool = False,
         batch_size: int = 64,
     ) -> list[list[Translation]]:
-        """At most ``count`` translations per text, best first, by their ``score``; an empty text has one, which is
-        empty.
+        """Several translations per text, best first by their ``score``; an empty text has one, which is empty.
 
         Parameters
         ----------
-        beam : width of the beam search, at least ``count`` and by default ``count``; the others as in ``translate``.
+        texts : sequence of str
+            A text of more than 1,000 tokens is truncated, with a warning.
+        count : int
+            At most so many translations per text.
+        beam : int, default=None
+            Width of the beam search, at least ``count``; None is ``count``.
+        normalise, copy_unknown, batch_size : as in ``translate``
+            How hypotheses are compared, and unknown tokens replaced.
+
+        Returns
+        -------
+        list of list of Translation
         """
         beam = count if beam is None else beam
         at_least_one(count=count, beam=beam, batch_size=batch_size)
@@ -163,7 +216,21 @@ class Translator:
         return found
 
     def align(self, sources: Sequence[str], targets: Sequence[str], *, batch_size: int = 64) -> list[Translation]:
-        """Translations that equal the given targets, with the attention weights of predicting them."""
+        """Translations that equal the given targets, with the attention weights of predicting them.
+
+        Parameters
+        ----------
+        sources : sequence of str
+            Texts.
+        targets : sequence of str
+            Their translations, as many.
+        batch_size : int, default=64
+            Texts at once; it affects the speed only.
+
+        Returns
+        -------
+        list of Translation
+        """
         at_least_one(batch_size=batch_size)
         if len(_texts(sources)) != len(_texts(targets)):
             raise ValueError(f"sources and targets must have the same length, got {len(sources)} and {len(targets)}")
@@ -195,6 +262,24 @@ class Translator:
 
         T are the tokens of the target, without the end token. Where one of these is to be the alignment, see
         ``Seq2Seq.align_by``.
+
+        Parameters
+        ----------
+        sources : sequence of str
+            Texts.
+        targets : sequence of str
+            Their translations, as many.
+        batch_size : int, default=64
+            Texts at once; it affects the speed only.
+
+        Returns
+        -------
+        list of array (layers, heads, T, S)
+
+        Raises
+        ------
+        ValueError
+            If the model is no transformer.
         """
         decoder = self.model.decoder
         if not isinstance(decoder, TransformerWriter):
@@ -219,14 +304,42 @@ class Translator:
         """Translators with the same vocabularies as one, whose probabilities are the mean of theirs.
 
         It cannot be saved.
+
+        Parameters
+        ----------
+        translators : sequence of Translator
+            Their architectures may differ.
+
+        Returns
+        -------
+        Translator
+
+        Raises
+        ------
+        ValueError
+            If there is none, or their vocabularies differ.
         """
         first = _alike(translators)
         return cls(Ensemble([one.model for one in translators]), first.source, first.target)  # type: ignore[misc]
 
     @classmethod
     def average(cls, translators: Sequence[Translator]) -> Translator:
-        """A translator whose weights are the mean of those of others of one architecture, such as several checkpoints
-        of one training."""
+        """A translator whose weights are the mean of those of others, such as several checkpoints of one training.
+
+        Parameters
+        ----------
+        translators : sequence of Translator
+            Of one architecture.
+
+        Returns
+        -------
+        Translator
+
+        Raises
+        ------
+        ValueError
+            If there is none, or their architectures or vocabularies differ.
+        """
         first = _alike(translators)
         if any(one.architecture != first.architecture for one in translators):
             raise ValueError("translators must have the same architecture to be averaged")
@@ -237,7 +350,13 @@ class Translator:
         return cls(model, first.source, first.target, {"averaged": len(translators)})
 
     def digest(self) -> str:
-        """The SHA-256 of weights and vocabularies."""
+        """The SHA-256 of weights and vocabularies.
+
+        Returns
+        -------
+        str
+            In hexadecimal digits.
+        """
         digest = hashlib.sha256(json.dumps([self.source.to_dict(), self.target.to_dict()]).encode())
         for name, part in self.model.state_dict().items():
             digest.update(name.encode())
@@ -245,7 +364,20 @@ class Translator:
         return digest.hexdigest()
 
     def save(self, path: PathLike, *, force: bool = False) -> None:
-        """Write the translator to one file, atomically. Raises TranslatorError."""
+        """Write the translator to one file, atomically.
+
+        Parameters
+        ----------
+        path : str or path
+            The file.
+        force : bool, default=False
+            Replace an existing file.
+
+        Raises
+        ------
+        TranslatorError
+            A ValueError: it cannot be saved, or the path cannot be written.
+        """
         if isinstance(self.model, Ensemble):
             raise TranslatorError(f"{path}: an ensemble cannot be saved; save its translators")
         description = {
@@ -259,7 +391,22 @@ class Translator:
 
     @classmethod
     def load(cls, path: PathLike) -> Translator:
-        """A translator from a file that ``save`` wrote. Raises TranslatorError for anything else."""
+        """A translator from a file that ``save`` wrote.
+
+        Parameters
+        ----------
+        path : str or path
+            The file.
+
+        Returns
+        -------
+        Translator
+
+        Raises
+        ------
+        TranslatorError
+            A ValueError: the file is damaged, of a newer format, or something else.
+        """
         description, arrays, _ = read_sealed(path, _KIND)
         try:
             source, target = (Vocabulary.from_dict(description[side]) for side in ("source", "target"))

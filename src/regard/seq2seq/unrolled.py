@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from regard.nn.precision import full_precision
-from regard.seq2seq.recurrence import cell_backward, cell_forward
+from regard.seq2seq.recurrence import cell_backward, cell_forward, gru_cell
+from regard.tensors.second_derivatives import differentiable_again
 
 
 class UnrolledDecoder(torch.autograd.Function):
@@ -32,7 +32,8 @@ class UnrolledDecoder(torch.autograd.Function):
     keys : (B, S, a)  projected; values : (B, S, m); mask : (B, S) zeros and −inf.
     W_q : (a, h); w_v : (a,); W_c : (3h, m); W_h : (3h, h); b_h : (3h,).
 
-    *Cost*: stores O(T·B·S·a) numbers for the backward pass. Second derivatives are not available.
+    *Cost*: stores O(T·B·S·a) numbers for the backward pass. Second derivatives are those of
+    ``unrolled_in_plain_torch``.
     """
 
     @staticmethod
@@ -66,18 +67,28 @@ class UnrolledDecoder(torch.autograd.Function):
             gates = torch.addmm(given[t], contexts[t, :, 0], W_c.T)
             saved_cells.append(cell_forward(gates, query_own[:, units:], states[t], states[t + 1]))
         contexts = contexts.squeeze(2)
-        ctx.save_for_backward(keys, values, w_v, W_c, both, states, contexts, weights, features)
+        inputs = given, hidden, keys, values, mask, W_q, w_v, W_c, W_h, b_h
+        ctx.save_for_backward(both, states, contexts, weights, features, *inputs)
         ctx.saved_cells = saved_cells
         ctx.set_materialize_grads(False)
         # Copies, because a caller may write to the tensors returned, and the backward pass needs them unchanged.
         return states[1:].clone(), contexts.clone(), weights.clone()
 
     @staticmethod
-    @once_differentiable
     def backward(  # type: ignore[override]
         ctx: Any, d_states: Tensor | None, d_contexts: Tensor | None, d_weights: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        keys, values, w_v, W_c, both, states, contexts, weights, features = ctx.saved_tensors
+        with torch.no_grad():
+            found = UnrolledDecoder._gradients(ctx, d_states, d_contexts, d_weights)
+        return differentiable_again(
+            found, unrolled_in_plain_torch, ctx.saved_tensors[5:], (d_states, d_contexts, d_weights)
+        )
+
+    @staticmethod
+    def _gradients(
+        ctx: Any, d_states: Tensor | None, d_contexts: Tensor | None, d_weights: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        both, states, contexts, weights, features, _, _, keys, values, _, _, w_v, W_c, _, _ = ctx.saved_tensors
         (steps, batch, _, units), size = features.shape, states.shape[2]
         d_contexts = torch.zeros_like(contexts) if d_contexts is None else d_contexts.contiguous().clone()
         d_query_own = states.new_empty(steps, batch, units + 3 * size)
@@ -112,3 +123,28 @@ class UnrolledDecoder(torch.autograd.Function):
                 d_both[units:],
                 d_query_own[:, :, units:].sum((0, 1)),
             )
+
+
+def unrolled_in_plain_torch(
+    given: Tensor,
+    hidden: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor,
+    W_q: Tensor,
+    w_v: Tensor,
+    W_c: Tensor,
+    W_h: Tensor,
+    b_h: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same states, contexts and weights, differentiable any number of times by autograd."""
+    states, contexts, all_weights = [], [], []
+    for gates in given:
+        scores = torch.tanh(keys + (hidden @ W_q.T)[:, None]) @ w_v + mask
+        weights = torch.softmax(scores, -1)
+        context = torch.bmm(weights[:, None], values).squeeze(1)
+        hidden = gru_cell(gates + context @ W_c.T, torch.addmm(b_h, hidden, W_h.T), hidden)
+        states.append(hidden)
+        contexts.append(context)
+        all_weights.append(weights)
+    return torch.stack(states), torch.stack(contexts), torch.stack(all_weights)

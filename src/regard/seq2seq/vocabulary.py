@@ -49,7 +49,18 @@ _SPACE_MARK = "▁"  # sentencepiece's symbol for a space
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The known tokens, and how to split a text into them.
+    """The known tokens, and how to split a text into them. Make it by ``Vocabulary.learn``.
+
+    Parameters
+    ----------
+    unit : {"words", "characters", "sentencepiece", "bpe"}
+        How texts are split.
+    tokens : tuple of str
+        Those with ids 4, 5, ….
+    lower : bool, default=False
+        Texts are lowercased first.
+    model : bytes, default=b""
+        Serialised sentencepiece model.
 
     >>> words = Vocabulary.learn(["the man's dog.", "the cat"])
     >>> words.encode("the dog <pad>"), words.decode([4, 9, 5, 8, 6])
@@ -85,13 +96,21 @@ class Vocabulary:
 
         Parameters
         ----------
-        texts : the training texts.
-        unit : "words", "characters", "sentencepiece" (its unigram model) or "bpe" (byte-pair encoding); the last two
-            need ``pip install 'regard[seq2seq]'``.
-        min_count : tokens with a lower count are left out; sentencepiece has its own rule and accepts 1 only.
-        max_size : maximum number of ids, including the four special ones; sentencepiece requires it, and may
-            return fewer if there are too few texts.
-        lower : lowercase all texts.
+        texts : iterable of str
+            The training texts.
+        unit : {"words", "characters", "sentencepiece", "bpe"}, default="words"
+            "sentencepiece" is its unigram model, "bpe" byte-pair encoding; both need ``pip install 'regard[seq2seq]'``.
+        min_count : int, default=1
+            Tokens with a lower count are left out; sentencepiece has its own rule and accepts 1 only.
+        max_size : int, default=None
+            Maximum number of ids, including the four special ones; sentencepiece requires it, and may return fewer if
+            there are too few texts.
+        lower : bool, default=False
+            Lowercase all texts.
+
+        Returns
+        -------
+        Vocabulary
         """
         one_of(UNITS, unit=unit)
         at_least_one(min_count=min_count)
@@ -128,13 +147,33 @@ class Vocabulary:
         return _loaded(self.model)
 
     def split(self, text: str) -> list[str]:
-        """The tokens of a text as strings, known or not."""
+        """The tokens of a text as strings, known or not.
+
+        Parameters
+        ----------
+        text : str
+            Any text.
+
+        Returns
+        -------
+        list of str
+        """
         if self.unit in _PIECES:
             return list(self._processor.EncodeAsPieces(_plain(text, self.lower)))
         return [_plain(found, self.lower) for found, _ in self._found(text)]
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, without bos and eos; ``UNK`` for unknown tokens. Empty for an empty text."""
+        """The ids of a text, without bos and eos; ``UNK`` for unknown tokens. Empty for an empty text.
+
+        Parameters
+        ----------
+        text : str
+            Any text.
+
+        Returns
+        -------
+        list of int
+        """
         if self.unit in _PIECES:
             return list(self._processor.EncodeAsIds(_plain(text, self.lower)))
         return [self._ids.get(token, UNK) for token in self.split(text)]
@@ -144,8 +183,17 @@ class Vocabulary:
 
         Parameters
         ----------
-        alpha : for "bpe" the probability that a merge is left out (BPE dropout); for "sentencepiece" the exponent of
-            the segmentations' probabilities, the smaller the more uniform.
+        texts : sequence of str
+            Any texts; of a vocabulary of units "bpe" or "sentencepiece".
+        alpha : float
+            For "bpe" the probability that a merge is left out (BPE dropout); for "sentencepiece" the exponent of the
+            segmentations' probabilities, the smaller the more uniform.
+        seed : int
+            Of the random numbers.
+
+        Returns
+        -------
+        list of list of int
         """
         if self.unit not in _PIECES:
             raise ValueError(f"segmentations are sampled for units 'sentencepiece' and 'bpe', got {self.unit!r}")
@@ -158,18 +206,48 @@ class Vocabulary:
         return found
 
     def token(self, number: int) -> str:
-        """The text of one id; the special ones are shown as "<pad>", "<unk>", "<bos>" and "<eos>"."""
+        """The text of one id; the special ones are shown as "<pad>", "<unk>", "<bos>" and "<eos>".
+
+        Parameters
+        ----------
+        number : int
+            An id.
+
+        Returns
+        -------
+        str
+        """
         if not 0 <= number < len(self):
             raise ValueError(f"id must lie between 0 and {len(self) - 1}, got {number}")
         return SPECIALS[number] if number < len(SPECIALS) else self.tokens[number - len(SPECIALS)]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of some ids up to the first eos; pad and bos are left out, an unknown token is "<unk>"."""
+        """The text of some ids up to the first eos; pad and bos are left out, an unknown token is "<unk>".
+
+        Parameters
+        ----------
+        ids : iterable of int
+            Token ids.
+
+        Returns
+        -------
+        str
+        """
         before_end = takewhile(lambda number: number != EOS, ids)
         return self.join([self.token(int(number)) for number in before_end if number not in (PAD, BOS)])
 
     def join(self, tokens: Sequence[str]) -> str:
-        """Tokens as one text, with the usual spacing: the inverse of ``split`` up to white space."""
+        """Tokens as one text, with the usual spacing: the inverse of ``split`` up to white space.
+
+        Parameters
+        ----------
+        tokens : sequence of str
+            Tokens, as ``split`` gives them.
+
+        Returns
+        -------
+        str
+        """
         if self.unit == "characters":
             return "".join(tokens)
         if self.unit in _PIECES:
@@ -177,7 +255,17 @@ class Vocabulary:
         return _spaced(tokens)
 
     def positions(self, text: str) -> list[int]:
-        """For each character of the text, the number of its token, or -1 between tokens."""
+        """For each character of the text, the number of its token, or -1 between tokens.
+
+        Parameters
+        ----------
+        text : str
+            Any text; of a vocabulary of words or characters.
+
+        Returns
+        -------
+        list of int
+        """
         if self.unit in _PIECES:
             raise ValueError(f"positions are available for units 'words' and 'characters', got {self.unit!r}")
         positions = [-1] * len(text)
@@ -193,7 +281,12 @@ class Vocabulary:
         return [(match.group(), match.start()) for match in _WORD.finditer(text)]
 
     def to_dict(self) -> dict[str, Any]:
-        """The vocabulary as values that JSON can represent."""
+        """The vocabulary as values that JSON can represent.
+
+        Returns
+        -------
+        dict
+        """
         return {
             "unit": self.unit,
             "lower": self.lower,
@@ -203,7 +296,22 @@ class Vocabulary:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Vocabulary:
-        """The vocabulary from the result of ``to_dict``. Raises ValueError for anything else."""
+        """The vocabulary from the result of ``to_dict``.
+
+        Parameters
+        ----------
+        plain : dict
+            As ``to_dict`` gives it.
+
+        Returns
+        -------
+        Vocabulary
+
+        Raises
+        ------
+        ValueError
+            For anything else.
+        """
         kinds: dict[str, type] = {"unit": str, "lower": bool, "tokens": list, "model": str}
         if not isinstance(plain, Mapping) or set(plain) != set(kinds):
             got = ", ".join(map(str, plain)) if isinstance(plain, Mapping) else type(plain).__name__
@@ -227,8 +335,20 @@ def token_alignment(
 
     Parameters
     ----------
-    source, target : the two vocabularies, by words or by characters.
-    source_text, target_text, alignment : one pair of ``regard.data.Pairs``.
+    source : Vocabulary
+        By words or by characters.
+    target : Vocabulary
+        The same.
+    source_text : str
+        Source of one pair of ``regard.data.Pairs``.
+    target_text : str
+        Its target.
+    alignment : sequence of int
+        Its alignment.
+
+    Returns
+    -------
+    tuple of tuples of int
 
     >>> words, letters = Vocabulary("words", ()), Vocabulary("characters", ())
     >>> token_alignment(words, letters, "three hundred and twelve", "312", (0, 18, 18))

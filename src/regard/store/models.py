@@ -69,18 +69,36 @@ def save(
 ) -> None:
     """Write a fitted estimator to one file, whole or not at all.
 
-    Parameters
-    ----------
-    model : a fitted estimator of one of ``KINDS``. Rows on a cluster are fetched: the file contains them.
-    path : the file; an existing file or link is refused unless ``force``.
-    metadata : plain data to store with the model (None, booleans, numbers, text, arrays, lists, tuples, dicts).
-    force : replace an existing file. If writing fails, the existing file is unchanged.
-    single : store the training rows and their y in single precision: half the size, answers to seven digits.
-
     A model of 65,536 rows or more whose queries reach only part of them is written with a second copy of its rows in
     spatial order: twice the size, of which ``load(…, mapped=True)`` then reads what a prediction needs.
 
-    Raises StoreError. *Cost*: O(size of the fitted arrays), and of large models O(K·log K·d) for the spatial order.
+    Parameters
+    ----------
+    model : estimator
+        A fitted estimator of ``regard``. Rows on a cluster are fetched: the file contains them.
+    path : str or path
+        The file; an existing file or link is refused unless ``force``.
+    metadata : dict, default=None
+        Plain data to store with the model (None, booleans, numbers, text, arrays, lists, tuples, dicts).
+    force : bool, default=False
+        Replace an existing file. If writing fails, the existing file is unchanged.
+    single : bool, default=False
+        Store the training rows and their y in single precision: half the size, answers to seven digits.
+
+    Raises
+    ------
+    StoreError
+        A ValueError: the model cannot be saved, or the path cannot be written.
+
+    *Cost*: O(size of the fitted arrays), and of large models O(K·log K·d) for the spatial order.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from regard import NearestKeyRegressor, load
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(NearestKeyRegressor().fit([[0.0], [1.0]], [5.0, 6.0]), Path(folder) / "model.regard")
+    ...     load(Path(folder) / "model.regard").predict([[0.9]]).tolist()
+    [6.0]
     """
     description, arrays = _describe(model, metadata or {}, single=single)
     write_sealed(path, _KIND, description, arrays, force=force)
@@ -89,14 +107,36 @@ def save(
 def load(path: PathLike, *, embed: Any = None, mapped: bool = False) -> Any:
     """The estimator that ``save`` wrote; it predicts the same to the last bit.
 
-    mapped : leave the arrays in the file and read them when they are needed: a large model loads at once, and
-        processes that map the same file share its memory. The checksum is not verified. The file must not change: the
-        next call detects a file that was truncated or written to, but a change during a call cannot be detected.
-        ``predict`` and ``predict_proba`` of a large model read the rows that can affect the answers, or all of them
-        if those are most; answers differ from those of the model in memory by rounding.
-    embed : for an ``AttentionRegressor`` with a module of your own as ``embed``, a module made in the same way.
+    Parameters
+    ----------
+    path : str or path
+        The file that ``save`` wrote.
+    embed : torch module, default=None
+        For an ``AttentionRegressor`` with a module of your own as ``embed``, a module made in the same way.
+    mapped : bool, default=False
+        Leave the arrays in the file and read them when they are needed: a large model loads at once, and processes that
+        map the same file share its memory. The checksum is not verified. The file must not change: the next call
+        detects a file that was truncated or written to, but a change during a call cannot be detected. ``predict`` and
+        ``predict_proba`` of a large model read the rows that can affect the answers, or all of them if those are most;
+        answers differ from those of the model in memory by rounding.
 
-    Raises StoreError for a file that is damaged, truncated, of a newer format, or not a model.
+    Returns
+    -------
+    estimator
+        Fitted, with the parameters and attributes of the saved one.
+
+    Raises
+    ------
+    StoreError
+        A ValueError: the file is damaged, truncated, of a newer format, or not a model.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from regard import NearestKeyRegressor, save
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(NearestKeyRegressor().fit([[0.0], [1.0]], [5.0, 6.0]), Path(folder) / "model.regard")
+    ...     load(Path(folder) / "model.regard")
+    NearestKeyRegressor()
     """
     return load_with_metadata(path, embed=embed, mapped=mapped).model
 

@@ -7,10 +7,13 @@ tiles are computed again in the backward pass.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import torch
 
+from regard.core.kernels import GAUSSIAN
+from regard.core.problem import checked_tol
 from regard.core.scores import Score
 from regard.engines.gpu.layout import (
     ADDITIVE,
@@ -19,13 +22,16 @@ from regard.engines.gpu.layout import (
     DOT_PRODUCTS,
     GAUSSIAN_PRODUCTS,
     LoweredBatch,
+    largest_batch,
 )
 from regard.engines.gpu.lowering import lower
 from regard.pooling.planner import Plan
 from regard.tensors import operators, tensor_planner
-from regard.tensors.dense import dense_pool
+from regard.tensors.dense import dense_pool, dense_weights
 from regard.tensors.flash import flash_pool
+from regard.tensors.gaussian_products import gaussian_sides
 from regard.tensors.layer_autograd import layer_pool
+from regard.tensors.query_blocks import Dropout, block_pool
 from regard.tensors.tensor_inputs import (
     FlatInputs,
     TensorInputs,
@@ -37,7 +43,7 @@ from regard.tensors.tensor_inputs import (
 
 Tensor = torch.Tensor
 
-__all__ = ["explain_tensors", "fused_pool", "pool_tensors"]
+__all__ = ["explain_tensors", "fused_pool", "pool_tensors", "weights_of_tensors"]
 
 
 def fused_pool(
@@ -95,42 +101,89 @@ def pool_tensors(
     mask: Tensor | None = None,
     sample_weight: Tensor | None = None,
     exclude: tuple[Tensor, Tensor] | None = None,
+    tol: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """As ``fused_pool``, for any finite numbers: it waits for the device to check them, unless a graph is captured.
 
     Numbers that are not finite are an error, as for arrays. Queries so far from the keys, or with so large a w, that
     the programs' scores would round to each other or overflow are computed in plain torch, block by block.
+
+    ``tol`` is the share of its attention mass that a query may lose, by default 0. The engines of a CPU use it to skip
+    pairs; everything else is exact to rounding at any ``tol``.
     """
     given = checked_inputs(query, key, value, score, mask, None, None, exclude, sample_weight, check_numbers=True)
+    given = given._replace(tol=checked_tol(tol, default=0.0))
     return _shaped(*pool_inputs(given, score, check_numbers=True), value)
 
 
-def explain_tensors(query: Tensor, key: Tensor, value: Tensor, score: Score, **options: Any) -> Plan:
+def weights_of_tensors(
+    query: Tensor,
+    key: Tensor,
+    score: Score,
+    *,
+    mask: Tensor | None = None,
+    sample_weight: Tensor | None = None,
+    exclude: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """The weights (…, Q, K) in the query's dtype, with gradients; arguments as in ``pool_tensors``.
+
+    *Empty rows*: zeros. *Cost*: O(Q·K·d) time; O(Q·K) memory, O(Q·K·d) where scores are taken by differences.
+    """
+    no_values = torch.as_tensor(key).new_empty(*key.shape[: max(1, key.ndim - 1)], 0)
+    given = checked_inputs(query, key, no_values, score, mask, None, None, exclude, sample_weight, check_numbers=True)
+    flat, checked = flattened(given), can_branch(query, key)
+    if checked:
+        require_finite(flat)
+    it = lower(*flat[:3], score, flat.visibility._replace(finite=checked))
+    weights, _ = dense_weights(it)
+    weights = weights.expand(prod(given.batch), -1, -1)
+    return weights.reshape(*given.batch, *weights.shape[1:]).to(query.dtype)
+
+
+def explain_tensors(
+    query: Tensor, key: Tensor, value: Tensor, score: Score, *, tol: float | None = None, **options: Any
+) -> Plan:
     """How ``pool_tensors`` of the same arguments computes this, and why. *Cost*: that of checking the numbers."""
     given = checked_inputs(query, key, value, score, **options, check_numbers=True)
+    given = given._replace(tol=checked_tol(tol, default=0.0))
     path, members, flat = tensor_planner.choose(given, score), [], flattened(given)
     require_finite(flat)
     it = lower(*flat[:3], score, flat.visibility)
+    if path in ("blocks", "dense") and _needs_differences(it):
+        path = tensor_planner.choose(given, score, by_products=False)
     if path == "compiled":
-        members = operators.plans(it)
+        members = operators.plans(it, given.tol)
     elif path == "products" and it.code != DOT and not tensor_planner.products_are_accurate(it):
         path = "fused"
     return tensor_planner.explained(given, score, path, members)
 
 
-def pool_inputs(given: TensorInputs, score: Score, *, check_numbers: bool) -> tuple[Tensor, Tensor]:
+def pool_inputs(
+    given: TensorInputs, score: Score, *, check_numbers: bool, finite: bool = False, need_logsumexp: bool = True
+) -> tuple[Tensor, Tensor | None]:
     """output (…, Q, P) in the query's dtype and logsumexp (…, Q) of validated inputs, by the path the planner chooses.
 
-    ``check_numbers``: numbers are checked first, if code may branch on them, and must be finite then.
+    ``check_numbers``: numbers are checked first, if code may branch on them, and must be finite then. ``finite``: it is
+    known that they are. Without ``need_logsumexp`` it may be None, where it would cost something.
     """
     path, flat, it = tensor_planner.choose(given, score), None, None
-    if check_numbers and can_branch(given.query):
+    check_numbers = check_numbers and can_branch(*given[:3])
+    if check_numbers or not tensor_planner.on_programs(given.query):
         flat = flattened(given)
-        require_finite(flat)
-        if tensor_planner.on_programs(given.query):
-            it = lower(*flat[:3], score, flat.visibility)
-            far = tensor_planner.far_queries(it) if tensor_planner.may_be_far(it.code, path) else None
-            if far is not None and bool(far.any()):
+        if check_numbers and not finite:
+            require_finite(flat)
+        # The programs see to what is not finite themselves; a projection of finite numbers may overflow.
+        known = (finite or check_numbers) and not tensor_planner.on_programs(given.query)
+        it = lower(*flat[:3], score, flat.visibility._replace(finite=known))
+        if path == "blocks":
+            found = block_pool(it, need_logsumexp=need_logsumexp)
+            if found is not None:
+                return _reshaped(*found, flat, given)
+        if path == "blocks" or (path == "dense" and _needs_differences(it)):
+            path = tensor_planner.choose(given, score, by_products=False)
+        if check_numbers and tensor_planner.may_be_far(it.code, path):
+            far = tensor_planner.far_queries(it)
+            if bool(far.any()):
                 return _reshaped(*_pool_with_far(it, far, given), flat, given)
     if path in ("flash", "cudnn"):
         return flash_pool(*given[:3], float(score.w), path)  # type: ignore[attr-defined]
@@ -138,6 +191,20 @@ def pool_inputs(given: TensorInputs, score: Score, *, check_numbers: bool) -> tu
         return layer_pool(given, score)
     flat = flat or flattened(given)
     return _reshaped(*_pool_flat(path, it or lower(*flat[:3], score, flat.visibility), given), flat, given)
+
+
+def pool_with_dropout(given: TensorInputs, score: Score, probability: float) -> Tensor | None:
+    """output (…, Q, P) of validated, finite inputs, or None unless products of matrices compute the score accurately.
+
+    Each weight is set to zero with this probability, and the others are scaled up to compensate.
+
+    *Cost*: O(Q·K·(d + P)) time; memory O((Q + K)·(d + P)) and that of a block.
+    """
+    flat = flattened(given)
+    found = block_pool(
+        lower(*flat[:3], score, flat.visibility._replace(finite=True)), Dropout.drawn(probability), need_logsumexp=False
+    )
+    return None if found is None else _reshaped(*found, flat, given)[0]
 
 
 def _pool_flat(path: str, it: LoweredBatch, given: TensorInputs) -> tuple[Tensor, Tensor]:
@@ -154,16 +221,17 @@ def _pool_flat(path: str, it: LoweredBatch, given: TensorInputs) -> tuple[Tensor
     elif path == "fused" and it.code == ADDITIVE:
         differentiated = torch.is_grad_enabled() and any(part.requires_grad for part in it[1:5])
         it = it if differentiated else it._replace(code=ADDITIVE_FORWARD_ONLY)
-    output, logsumexp, _ = operators.pool_op(*it[1:5], it.code, *it.visibility[:6])
+    output, logsumexp, _ = operators.pool_op(*it[1:5], it.code, *it.visibility[:6], given.tol)
     return output, logsumexp
 
 
 def _pool_with_far(it: LoweredBatch, far: Tensor, given: TensorInputs) -> tuple[Tensor, Tensor]:
     """The same if some queries (Q,) are so far from the keys that plain torch computes them, block by block."""
-    near, away, members = (~far).nonzero()[:, 0], far.nonzero()[:, 0], given.batch.numel()
+    near, away, members = (~far).nonzero()[:, 0], far.nonzero()[:, 0], prod(given.batch)
     found = []
     if len(near):
-        path = tensor_planner.path_of_rows(given, it.code, it.query.shape[2], members * len(near))
+        queries = members * len(near)
+        path = tensor_planner.path_of_rows(given, it.code, it.query.shape[2], queries, by_products=False)
         found.append(_pool_flat(path, it.take(near), given))
     each = members * it.key.shape[1] * max(it.key.shape[2], it.value.shape[2])  # numbers that a query takes
     size = max(1, tensor_planner.MAX_DENSE["cuda"] // max(1, each))
@@ -173,14 +241,27 @@ def _pool_with_far(it: LoweredBatch, far: Tensor, given: TensorInputs) -> tuple[
     return output, logsumexp
 
 
-def _reshaped(output: Tensor, logsumexp: Tensor, flat: FlatInputs, given: TensorInputs) -> tuple[Tensor, Tensor]:
+def _needs_differences(it: LoweredBatch) -> bool:
+    """Whether this Gaussian problem takes differences, and so many that engines may be faster than plain torch."""
+    if it.code != GAUSSIAN or not can_branch(*it[1:3]):
+        return False
+    numbers = largest_batch(*it[1:3]) * it.query.shape[1] * it.key.shape[1] * it.key.shape[2]
+    return numbers > tensor_planner.MAX_DENSE["cpu"] and gaussian_sides(*it[1:3], it.w) is None
+
+
+def _reshaped(
+    output: Tensor, logsumexp: Tensor | None, flat: FlatInputs, given: TensorInputs
+) -> tuple[Tensor, Tensor | None]:
     """In the batch and dtype of the caller."""
+    output = output.reshape(*given.batch, *output.shape[1:]).to(given.query.dtype)
+    if logsumexp is None:
+        return output, None
     if flat.log_heaviest is not None:
         logsumexp = logsumexp + flat.log_heaviest.to(logsumexp.dtype)
-    output = output.reshape(*given.batch, *output.shape[1:]).to(given.query.dtype)
     return output, logsumexp.reshape(*given.batch, logsumexp.shape[1])
 
 
-def _shaped(output: Tensor, logsumexp: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+def _shaped(output: Tensor, logsumexp: Tensor | None, value: Tensor) -> tuple[Tensor, Tensor]:
     """Values of one axis have outputs of one axis."""
+    assert logsumexp is not None
     return (output[..., 0] if value.ndim == 1 else output), logsumexp

@@ -13,6 +13,7 @@ import torch
 from regard.engines.gpu.batch_passes import backward_batch
 from regard.engines.gpu.launch import ForwardResult
 from regard.engines.gpu.layout import DOT_PRODUCTS, LOG2E, LoweredBatch
+from regard.tensors.second_derivatives import differentiable_again, require_plain_fits
 
 Tensor = torch.Tensor
 
@@ -44,8 +45,20 @@ class _LogMass(torch.autograd.Function):
         return logsumexp.clone()
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        query, key, _ = ctx.saved_tensors
+        with torch.no_grad():
+            found = _LogMass._gradients(ctx, grad)
+
+        def plain(query: Tensor, key: Tensor) -> tuple[Tensor]:
+            require_plain_fits(query.shape[0] * query.shape[1] * key.shape[1])
+            return (torch.logsumexp(ctx.scale * (query.float() @ key.float().mT), -1),)
+
+        d_query, d_key = differentiable_again(found, plain, (query, key), (grad,))
+        return d_query, d_key, None, None
+
+    @staticmethod
+    def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
         query, key, logsumexp = ctx.saved_tensors
         no_values = key.new_zeros(*key.shape[:2], 1)
         output = torch.zeros(*logsumexp.shape, 1, device=grad.device)
@@ -54,4 +67,4 @@ class _LogMass(torch.autograd.Function):
         found = ForwardResult(output, logsumexp, state)
         it = LoweredBatch(DOT_PRODUCTS, query, key, no_values, w)
         part = backward_batch(it, found, output, grad.contiguous(), frozenset({"query", "key"}))
-        return part["query"].to(query.dtype), part["key"].to(key.dtype), None, None
+        return part["query"].to(query.dtype), part["key"].to(key.dtype)

@@ -15,6 +15,8 @@ from regard.engines.gpu.launch import ForwardResult
 from regard.engines.gpu.layer_launch import layer_backward, layer_forward
 from regard.engines.gpu.layout import ADDITIVE, DOT, LoweredBatch, Visibility
 from regard.engines.gpu.lowering import parameter
+from regard.tensors.dense import dense_again
+from regard.tensors.second_derivatives import differentiable_again
 from regard.tensors.tensor_inputs import TensorInputs
 
 Tensor = torch.Tensor
@@ -61,8 +63,8 @@ class _Projected(torch.autograd.Function):
         return torch.matmul(W, x.float().transpose(1, 2)).transpose(1, 2)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        # Plain torch, which autograd differentiates again.
         x, W = ctx.saved_tensors
         grad_x = grad_W = None
         if ctx.needs_input_grad[0]:
@@ -89,8 +91,20 @@ class _LayerFunction(torch.autograd.Function):
         return found.output, found.logsumexp
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad: Tensor | None, grad_logsumexp: Tensor | None) -> tuple[Tensor | None, ...]:
+        query, key, value, w, lens, mask, *_ = ctx.saved_tensors
+        with torch.no_grad():
+            found = _LayerFunction._gradients(ctx, grad, grad_logsumexp)
+        if lens is not None and lens.ndim == 1:
+            lens = lens[:, None].expand(-1, query.shape[1])
+
+        def plain(query: Tensor, key: Tensor, value: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+            return dense_again(LoweredBatch(ctx.code, query, key, value, w, Visibility(mask=mask, lens=lens)))
+
+        return (None, *differentiable_again(found, plain, (query, key, value, w), (grad, grad_logsumexp)), None, None)
+
+    @staticmethod
+    def _gradients(ctx: Any, grad: Tensor | None, grad_logsumexp: Tensor | None) -> list[Tensor | None]:
         query, key, value, w, lens, mask, *found = ctx.saved_tensors
         given = (query, key, value, w)
         it = LoweredBatch(ctx.code, *given, Visibility(mask=mask, lens=lens))
@@ -98,8 +112,7 @@ class _LayerFunction(torch.autograd.Function):
             grad = torch.zeros_like(found[0])
         wants = ctx.needs_input_grad[1:5]
         grads = layer_backward(it, ForwardResult(*found), grad, grad_logsumexp, wants)
-        cast = (
+        return [
             part.to(of.dtype) if wanted and part is not None else None
             for part, of, wanted in zip(grads, given, wants, strict=True)
-        )
-        return (None, *cast, None, None)
+        ]

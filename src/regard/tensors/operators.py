@@ -1,7 +1,7 @@
 """Two torch operators, ``regard::pool`` and ``regard::pool_backward``: opaque to autograd and to torch.compile.
 
 On CUDA they launch the Triton programs, on a CPU the compiled programs of the tiled and pruned engines. Saved for the
-backward pass: inputs, output, and peak and mass of every query. A backward of the backward is an error.
+backward pass: inputs, output, and peak and mass of every query. Second derivatives are computed in plain torch.
 """
 
 from __future__ import annotations
@@ -13,19 +13,34 @@ from typing import Any
 import numpy as np
 import torch
 
+from regard.core.kernels import GAUSSIAN
 from regard.core.problem import Problem, build, mean_adjoint
 from regard.core.scores import RADIAL, Additive, DotProduct, Nearest, Score
 from regard.core.state import Partial, finish
 from regard.engines.gpu.batch_passes import backward_batch, forward_batch
 from regard.engines.gpu.launch import ForwardResult
-from regard.engines.gpu.layout import ADDITIVE, DOT, LoweredBatch, Tensor, Visibility, largest_batch
+from regard.engines.gpu.layout import (
+    ADDITIVE,
+    ADDITIVE_FORWARD_ONLY,
+    DOT,
+    DOT_PRODUCTS,
+    GAUSSIAN_PRODUCTS,
+    LoweredBatch,
+    Tensor,
+    Visibility,
+    largest_batch,
+)
 from regard.pooling.planner import Plan, plan
 from regard.pooling.runner import available_threads, run_moments, run_pullback
 from regard.tensors import tensor_planner
+from regard.tensors.dense import dense_again
+from regard.tensors.second_derivatives import differentiable_again
 
 _SIDES = "Tensor query, Tensor key, Tensor value, Tensor w, int code, "
 _VISIBILITY = "Tensor? mask, Tensor? bias, Tensor? lens, Tensor? query_labels, Tensor? key_labels, Tensor? log_weight"
 _NAMES = ("query", "key", "value", "w")
+# Codes that say how a score is computed, and those of the same scores in plain torch.
+UNLOWERED = {DOT_PRODUCTS: DOT, GAUSSIAN_PRODUCTS: GAUSSIAN, ADDITIVE_FORWARD_ONLY: ADDITIVE}
 _KERNELS = {score.kernel.code: score for score in RADIAL.values()}
 
 
@@ -38,23 +53,26 @@ def _state_dtype(query: Tensor) -> torch.dtype:
     return _real(query) if tensor_planner.on_programs(query) else torch.float64
 
 
-@torch.library.custom_op("regard::pool", mutates_args=(), schema=f"({_SIDES}{_VISIBILITY}) -> (Tensor, Tensor, Tensor)")
-def pool_op(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *visibility: Tensor | None) -> Any:
+@torch.library.custom_op(
+    "regard::pool", mutates_args=(), schema=f"({_SIDES}{_VISIBILITY}, float tol) -> (Tensor, Tensor, Tensor)"
+)
+def pool_op(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *rest: Any) -> Any:
     """output (B, Q, P), logsumexp (B, Q) and state (B, 2, Q): peak and mass of every query.
 
     query (B, Q, d), key (B, K, d), value (B, K, P), of one dtype, float32 or float64, or half for dot products by rows;
     a batch of 1 is shared. w and code as in ``engines.gpu.layout``. Output is float32 at least.
     """
-    it = LoweredBatch(code, query, key, value, w, Visibility(*visibility))  # type: ignore[arg-type]
+    *visibility, tol = rest
+    it = LoweredBatch(code, query, key, value, w, Visibility(*visibility))
     if tensor_planner.on_programs(query):
         found = forward_batch(it)
         return found.output, found.logsumexp, found.state[:, :, : query.shape[1]].contiguous()
-    return _forward_numpy(it)
+    return _forward_numpy(it, tol)
 
 
 @pool_op.register_fake
-def _(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *visibility: Tensor | None) -> Any:  # noqa: ARG001
-    batch = largest_batch(query, key, value, *visibility)
+def _(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *rest: Any) -> Any:  # noqa: ARG001
+    batch = largest_batch(query, key, value, *rest[:-1])
     return (
         query.new_empty(batch, query.shape[1], value.shape[2], dtype=_real(query)),
         query.new_empty(batch, query.shape[1], dtype=_real(query)),
@@ -66,18 +84,18 @@ def _(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *visibili
     "regard::pool_backward",
     mutates_args=(),
     schema=f"({_SIDES}{_VISIBILITY}, Tensor output, Tensor state, Tensor grad_output, Tensor grad_logsumexp, "
-    "bool[] want) -> (Tensor, Tensor, Tensor, Tensor)",
+    "float tol, bool[] want) -> (Tensor, Tensor, Tensor, Tensor)",
 )
 def pool_backward_op(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *rest: Any) -> Any:
     """Gradients of query, key, value and w; empty where not wanted."""
-    *visibility, output, state, grad_output, grad_logsumexp, want = rest
+    *visibility, output, state, grad_output, grad_logsumexp, tol, want = rest
     names = frozenset(name for name, wanted in zip(_NAMES, want, strict=True) if wanted)
     it = LoweredBatch(code, query, key, value, w, Visibility(*visibility))
     if tensor_planner.on_programs(query):
         found = ForwardResult(output, grad_logsumexp, state)
         grads = backward_batch(it, found, grad_output, grad_logsumexp, names)
     else:
-        grads = _backward_numpy(it, output, state, grad_output, grad_logsumexp, names)
+        grads = _backward_numpy(it, output, state, grad_output, grad_logsumexp, names, tol)
     sizes = dict(zip(_NAMES, (query, key, value, w), strict=True))
     return tuple(
         grads[n].to(sizes[n].dtype).reshape(sizes[n].shape).contiguous() if n in names else sizes[n].new_empty(0)
@@ -92,44 +110,32 @@ def _(query: Tensor, key: Tensor, value: Tensor, w: Tensor, code: int, *rest: An
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    query, key, value, w, ctx.code, *visibility = inputs
+    query, key, value, w, ctx.code, *visibility, ctx.tol = inputs
     ctx.save_for_backward(query, key, value, w, *visibility, output[0], output[2])
 
 
 def _backward(ctx: Any, grad_output: Tensor, grad_logsumexp: Tensor, _: Tensor) -> tuple[Any, ...]:
     query, key, value, w, *visibility, output, state = ctx.saved_tensors
     want = list(ctx.needs_input_grad[:4])
-    grads = pool_backward_op(
-        query,
-        key,
-        value,
-        w,
-        ctx.code,
-        *visibility,
-        output,
-        state,
-        grad_output.contiguous(),
-        grad_logsumexp.contiguous(),
-        want,
-    )
-    return (*(grad if wanted else None for grad, wanted in zip(grads, want, strict=True)), *[None] * 7)
+    sides, cotangents = (query, key, value, w), (grad_output.contiguous(), grad_logsumexp.contiguous())
+    with torch.no_grad():
+        grads = pool_backward_op(*sides, ctx.code, *visibility, output, state, *cotangents, ctx.tol, want)
+    found = [grad if wanted else None for grad, wanted in zip(grads, want, strict=True)]
+    code = UNLOWERED.get(ctx.code, ctx.code)
 
+    def plain(query: Tensor, key: Tensor, value: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        return dense_again(LoweredBatch(code, query, key, value, w, Visibility(*visibility)))
 
-def _no_second_derivative(ctx: Any, *grads: Tensor) -> Any:
-    raise NotImplementedError(
-        "fused pooling has no second derivatives: differentiate twice through plain torch, such as regard.nn's "
-        "modules with need_weights=True"
-    )
+    return (*differentiable_again(found, plain, sides, cotangents), *[None] * 8)
 
 
 pool_op.register_autograd(_backward, setup_context=_setup)
-pool_backward_op.register_autograd(_no_second_derivative)
 
 
 # ---- on a CPU, one member of the batch after another
 
 
-def _problems(it: LoweredBatch) -> Iterator[Problem]:
+def _problems(it: LoweredBatch, tol: float) -> Iterator[Problem]:
     """Every member of a batch as a problem of the engines."""
     w = it.w.detach().numpy()
     score: Score
@@ -150,17 +156,17 @@ def _problems(it: LoweredBatch) -> Iterator[Problem]:
             mask = bias if mask is None else np.where(mask, bias, -np.inf)
         weight = None if log_weight is None else np.exp(log_weight)
         exclude = None if query_labels is None or key_labels is None else (query_labels, key_labels)
-        yield build(query, key, value, score, mask=mask, sample_weight=weight, exclude=exclude, tol=0.0)
+        yield build(query, key, value, score, mask=mask, sample_weight=weight, exclude=exclude, tol=tol)
 
 
-def plans(it: LoweredBatch) -> list[Plan]:
+def plans(it: LoweredBatch, tol: float) -> list[Plan]:
     """How ``regard::pool`` computes every member of a batch on a CPU."""
-    return [plan(problem.sketch(), "auto", available_threads()) for problem in _problems(it)]
+    return [plan(problem.sketch(), "auto", available_threads()) for problem in _problems(it, tol)]
 
 
-def _forward_numpy(it: LoweredBatch) -> Any:
+def _forward_numpy(it: LoweredBatch, tol: float) -> Any:
     found, lowest = [], torch.finfo(it.query.dtype).min
-    for problem in _problems(it):
+    for problem in _problems(it, tol):
         partial, limit = run_moments(problem, "auto")
         output, logsumexp = finish(partial)
         # A limit depends on its values alone: it is marked by a negative mass.
@@ -179,10 +185,11 @@ def _backward_numpy(
     grad_output: Tensor,
     grad_logsumexp: Tensor,
     want: frozenset[str],
+    tol: float,
 ) -> dict[str, Tensor]:
     total = {name: np.zeros(getattr(it, name).shape) for name in want}
     w, root = it.w.numpy(), np.sqrt(max(it.query.shape[2], 1))
-    for b, problem in enumerate(_problems(it)):
+    for b, problem in enumerate(_problems(it, tol)):
         mean, grad_mean, grad_log = (part[b].numpy() for part in (output, grad_output, grad_logsumexp))
         peak, mass = state[b].numpy().astype(np.float64)
         rows, keys = np.flatnonzero(mass > 0.0), slice(None) if problem.used_keys is None else problem.used_keys

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from regard.core.bounds import LARGEST, bounds_of
 from regard.core.bounds import require_finite as require_finite_array
@@ -78,6 +80,7 @@ class TensorInputs(NamedTuple):
     lens: Tensor | None = None  # broadcasts to (…, Q)
     labels: tuple[Tensor, Tensor] | None = None  # (…, Q), (…, K)
     weight: Tensor | None = None  # (…, K)
+    tol: float = 0.0  # share of its attention mass that a query may lose
 
 
 class FlatInputs(NamedTuple):
@@ -90,9 +93,23 @@ class FlatInputs(NamedTuple):
     log_heaviest: Tensor | None  # (B, 1) log of the largest sample weight, to be added to logsumexp
 
 
-def can_branch(part: Tensor) -> bool:
-    """Whether code may branch on numbers: not while it is compiled or a graph is captured."""
-    return not (torch.compiler.is_compiling() or (part.is_cuda and torch.cuda.is_current_stream_capturing()))
+def can_branch(*parts: Tensor) -> bool:
+    """Whether code may branch on numbers.
+
+    Not while it is compiled, exported or captured as a graph, under the transforms of ``torch.func``, nor on meta
+    tensors, which have none.
+    """
+    if torch.compiler.is_compiling() or must_be_plain():
+        return False
+    return not any(
+        part.is_meta or isinstance(part, FakeTensor) or (part.is_cuda and torch.cuda.is_current_stream_capturing())
+        for part in parts
+    )
+
+
+def must_be_plain() -> bool:
+    """Whether only plain torch will do: in programs to export, which then need no ``regard``, and under torch.func."""
+    return torch.compiler.is_exporting() or torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def checked_inputs(
@@ -161,6 +178,10 @@ def batch_of(words: ArgumentNames, query: Tensor, key: Tensor, value: Tensor) ->
 
 
 def _broadcast(words: ArgumentNames, tensors: dict[str, Tensor], *batch: torch.Size) -> torch.Size:
+    first, *others = [*(part.shape[:-2] for part in tensors.values()), *batch]
+    # A comparison of shapes would fix them in a program that is traced.
+    if not torch.compiler.is_compiling() and all(other == first for other in others):
+        return first
     try:
         return torch.broadcast_shapes(*batch, *(part.shape[:-2] for part in tensors.values()))  # type: ignore[no-any-return, no-untyped-call]
     except RuntimeError:
@@ -257,7 +278,7 @@ def flattened(given: TensorInputs) -> FlatInputs:
     if given.labels is not None:
         query_labels, key_labels = (_flat(part, batch, 1).to(torch.int64) for part in given.labels)
     if given.lens is not None:
-        lens = given.lens.expand(*batch, Q).reshape(batch.numel(), Q)
+        lens = given.lens.expand(*batch, Q).reshape(prod(batch), Q)
     query, key, value = (_flat(part, batch, 2).to(real) for part in given[:3])
     attending, attended = _in_use(allowed, added, lens, log_weight, K)
     if attending is not None:
@@ -272,6 +293,9 @@ def flattened(given: TensorInputs) -> FlatInputs:
 def require_finite(given: FlatInputs) -> None:
     """Raise ValueError, as for arrays, if a number in use is not finite or its differences could overflow."""
     for name, part in (("query", given.query), ("key", given.key), ("value", given.value)):
+        # NaN is the end of a range that holds one, and the ends are cheaper than a look at every row.
+        if not part.numel() or all(-LARGEST <= end <= LARGEST for end in torch.stack(part.detach().aminmax()).tolist()):
+            continue
         bad = ~(part.detach().double().abs() <= LARGEST).all(2)  # (B, rows)
         if bool(bad.any()):
             array = part[int(bad.nonzero()[0, 0])].detach().cpu().numpy()
@@ -283,7 +307,7 @@ def _flat(part: Tensor, batch: torch.Size, tail: int) -> Tensor:
     inner = part.shape[part.ndim - tail :]
     if all(size == 1 for size in part.shape[: part.ndim - tail]):
         return part.reshape(1, *inner)
-    return part.expand(*batch, *inner).reshape(batch.numel(), *inner)
+    return part.expand(*batch, *inner).reshape(prod(batch), *inner)
 
 
 def _in_use(

@@ -5,8 +5,12 @@
     half-precision dot products, no options      → flash, cudnn  torch's own fused attention, as torch prefers
     Gaussian, dot-product or additive scores of
       one batch, not large                       → layer     one launch; tensors are read in the layout they have
-  few numbers in the scores, on any device       → dense     plain torch, which forms (query, key)
-  otherwise, on a CPU                            → the engines of ``regard.pooling.planner``, one member of the batch
+  few numbers in the scores, on any device       → dense     plain torch, which forms (query, key); so do exported
+                                                   programs and the transforms of ``torch.func``
+  otherwise, on a CPU
+    dot products, and Gaussian scores that products of matrices compute as accurately as differences, unless
+      members are large and have few features    → blocks    plain torch, some queries at a time
+    all else                                     → the engines of ``regard.pooling.planner``, one member of the batch
                                                    after another
   otherwise, on a GPU
     dot products of many features or columns, and
@@ -19,13 +23,14 @@ a layer of ``regard.nn``
                                                  → dense     the layer's own scores, in plain torch
   otherwise                                      → as ``regard.pool``
 
-Then, on a GPU, for a Gaussian or Laplace score a second step: queries so far from the keys that scores would round to
-each other are computed by dense.
+Then, for a Gaussian or Laplace score, a second step: queries so far from the keys that scores of programs or engines
+would round to each other are computed by dense.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -39,13 +44,27 @@ from regard.engines.gpu.layer_launch import MIN_PRODUCT_FEATURES
 from regard.engines.gpu.layout import ADDITIVE, DOT, LoweredBatch
 from regard.engines.gpu.product_rows import largest_norm
 from regard.pooling.planner import Plan
-from regard.tensors.tensor_inputs import TensorInputs, can_branch
+from regard.tensors.tensor_inputs import TensorInputs, can_branch, must_be_plain
 
 Tensor = torch.Tensor
 
 # Numbers in the scores' intermediate results up to which plain torch is faster than the programs: 4 MB and, on a GPU,
 # whose launches take longer, 16 MB.
 MAX_DENSE = {"cpu": 1 << 20, "cuda": 1 << 22}
+# Numbers in the scores' intermediate results up to which plain torch is faster than the engines of a CPU, 64 MB, if
+# members have at most so many pairs: an engine takes about a millisecond for each.
+MAX_DENSE_OF_SMALL_MEMBERS = 1 << 24
+MAX_PAIRS_OF_SMALL_MEMBER = 1 << 14
+# Pairs up to which one softmax over everything is at least as fast as blocks, 4 MB of float32; plain dot products go to
+# torch's own attention from the second number on.
+MAX_PAIRS_WITHOUT_BLOCKS = 1 << 20
+MAX_PAIRS_WITHOUT_TORCH_ATTENTION = 1 << 14
+# Pairs of a member from which on the engines of a CPU are faster than blocks, which cannot leave out pairs, if features
+# and columns together are at most so many.
+MIN_PAIRS_FOR_ENGINES = 1 << 20
+MAX_WIDTH_FOR_ENGINES = 64
+# Rounding of a squared distance by the engines of a CPU, which sum in pairs of float64 where that matters.
+ENGINE_ROUNDING = 1e-28
 # Numbers that a layer of regard.nn would hold for the scores of all pairs from which on programs are faster: 64 MB.
 MIN_LARGE_LAYER = 1 << 24
 # Work, in features of pairs, up to which one launch on tensors as they are is faster than laying out rows.
@@ -77,6 +96,7 @@ TORCH_ATTENTION = {1: "flash", 3: "cudnn"}
 # Why each path is taken; ``compiled`` is explained by the engines' own planner.
 REASONS = {
     "dense": "{numbers:,} numbers in the scores are few enough for plain torch",
+    "blocks": "{pairs:,} pairs, scores by matrix products in {width} features, some queries at a time",
     "flash": "half-precision dot products by torch's flash attention",
     "cudnn": "half-precision dot products by torch's attention of cuDNN",
     "layer": "{pairs:,} pairs are a layer's size: one launch, tensors read in the layout they have",
@@ -101,27 +121,34 @@ def lowered_kind(score: Score, features: int) -> tuple[int, int]:
     return radial.kernel.code, radial.w.shape[1] if radial.w.ndim == 2 else features
 
 
-def choose(given: TensorInputs, score: Score) -> str:
-    """The path by which ``pool`` computes these tensors. *Cost*: a few comparisons; nothing waits for a device."""
+def choose(given: TensorInputs, score: Score, *, by_products: bool = True) -> str:
+    """The path by which ``pool`` computes these tensors. *Cost*: a few comparisons; nothing waits for a device.
+
+    ``by_products``: "blocks" may be chosen, whose products are accurate only for some numbers.
+    """
     query = given.query
     code, width = lowered_kind(score, query.shape[-1])
-    pairs = given.batch.numel() * query.shape[-2] * given.key.shape[-2]
-    if on_programs(query) and pairs:
+    pairs = prod(given.batch) * query.shape[-2] * given.key.shape[-2]
+    if on_programs(query) and pairs and not must_be_plain():
         attention = _torch_attention(given, score)
         if attention is not None:
             return attention
         if _is_layer(given, score, code, width, pairs):
             return "layer"
-    return path_of_rows(given, code, width, given.batch.numel() * query.shape[-2])
+    return path_of_rows(given, code, width, prod(given.batch) * query.shape[-2], by_products=by_products)
 
 
-def path_of_rows(given: TensorInputs, code: int, width: int, queries: int) -> str:
+def path_of_rows(given: TensorInputs, code: int, width: int, queries: int, *, by_products: bool = True) -> str:
     """The path for so many queries, those of all members of the batch together, once inputs are flattened."""
+    if must_be_plain():
+        return "dense"
     pairs, columns = queries * given.key.shape[-2], given.value.shape[-1]
+    if not on_programs(given.query):
+        by_products = by_products and code in (DOT, GAUSSIAN) and can_branch(*given[:3])
+        most = _max_pairs_without_blocks(code == DOT) if by_products else None
+        return _path_on_cpu(pairs, prod(given.batch), pairs * max(width, columns), width + columns, most)
     if not pairs or pairs * max(width, columns) <= MAX_DENSE["cuda" if given.query.is_cuda else "cpu"]:
         return "dense"
-    if not on_programs(given.query):
-        return "compiled"
     double = any(part.dtype == torch.float64 for part in given[:3])
     if double or max(width, columns) > MAX_PRODUCTS_WIDTH:
         return "fused"
@@ -132,14 +159,34 @@ def path_of_rows(given: TensorInputs, code: int, width: int, queries: int) -> st
     return "products" if wide and not biased and can_branch(given.query) else "fused"
 
 
+def _path_on_cpu(pairs: int, members: int, numbers: int, width: int, most: int | None) -> str:
+    """``numbers`` that the scores hold in plain torch; ``width`` features and columns together.
+
+    ``most`` pairs are not computed in blocks; None if the scores are not products.
+    """
+    member = pairs // max(1, members)
+    if most is not None:
+        if pairs <= most:
+            return "dense"
+        if member < MIN_PAIRS_FOR_ENGINES or width > MAX_WIDTH_FOR_ENGINES:
+            return "blocks"
+    small = member <= MAX_PAIRS_OF_SMALL_MEMBER and numbers <= MAX_DENSE_OF_SMALL_MEMBERS
+    return "dense" if not pairs or numbers <= MAX_DENSE["cpu"] or small else "compiled"
+
+
 def products_are_accurate(it: LoweredBatch) -> bool:
     """Whether Gaussian scores from products are good to 5e-6; False if a number, perhaps masked, is not finite."""
     return float(largest_norm(it.query.detach(), it.key.detach(), it.w.detach())) <= MAX_NORM
 
 
 def far_queries(it: LoweredBatch) -> Tensor:
-    """Queries (Q,) for which the programs' squares of distances, or of w, may round to each other or overflow."""
+    """Queries (Q,) for which squares of distances, or of w, may round to each other or overflow.
+
+    On a GPU in the programs' own precision; the engines of a CPU round squares to ``ENGINE_ROUNDING`` and take any w.
+    """
     query, key, w = it.query.detach(), it.key.detach(), it.w.detach()
+    if not on_programs(query):
+        query, key, w = query.double(), key.double(), w.double()
     limits = torch.finfo(query.dtype)
     low, high = key.amin(1, keepdim=True), key.amax(1, keepdim=True)
     nearest, farthest = (
@@ -148,6 +195,8 @@ def far_queries(it: LoweredBatch) -> Tensor:
     )
     near, far = (((part * w) ** 2).sum(2) for part in (nearest, farthest))  # (B, Q)
     size = w.abs()
+    if not on_programs(it.query):
+        return torch.any(~(near <= 1.0 / ENGINE_ROUNDING) & (far > 0.0), 0)
     extreme = ((size > 0.0) & ~((size > limits.tiny**0.48) & (size < limits.max**0.48))).any()
     ordinary: Tensor = (near <= 1.0 / limits.eps) & (far <= limits.max**0.96)
     return torch.any(~ordinary | extreme, 0)
@@ -155,21 +204,37 @@ def far_queries(it: LoweredBatch) -> Tensor:
 
 def may_be_far(code: int, path: str) -> bool:
     """Whether some queries may be too far from the keys for this path."""
-    return code in (GAUSSIAN, LAPLACE) and path not in ("dense", "compiled")
+    return code in (GAUSSIAN, LAPLACE) and path not in ("dense", "blocks")
 
 
-def layer_is_dense(numbers: int, mask: Tensor | None) -> bool:
+def _max_pairs_without_blocks(dot: bool) -> int:
+    return MAX_PAIRS_WITHOUT_TORCH_ATTENTION if dot else MAX_PAIRS_WITHOUT_BLOCKS
+
+
+def layer_is_dense(
+    queries: Tensor, keys: Tensor, values: Tensor, numbers: int, *, by_products: bool, dot: bool, dropout: bool
+) -> bool:
     """Whether a layer of ``regard.nn`` is computed in plain torch although the programs have its score.
 
-    ``numbers`` is what the scores of all its pairs hold in plain torch. The programs have no gradient of a mask.
+    ``numbers`` is what the scores of all its pairs hold in plain torch; ``by_products``: they may be matrix products,
+    ``dot``: they are.
     """
-    return numbers < MIN_LARGE_LAYER or (mask is not None and mask.requires_grad)
+    if must_be_plain() or (dropout and not by_products):
+        return True
+    members = prod(queries.shape[:-2])
+    pairs = members * queries.shape[-2] * keys.shape[-2]
+    if dropout:
+        return pairs <= MAX_PAIRS_WITHOUT_BLOCKS
+    if on_programs(queries):
+        return numbers < MIN_LARGE_LAYER
+    most = _max_pairs_without_blocks(dot) if by_products else None
+    return _path_on_cpu(pairs, members, numbers, keys.shape[-1] + values.shape[-1], most) == "dense"
 
 
 def _torch_attention(given: TensorInputs, score: Score) -> str | None:
     """The path of plain dot products in half precision, of one width and batch, if torch's own attention takes them."""
     query, key, value = given[:3]
-    if not isinstance(score, DotProduct) or isinstance(score.w, Tensor) or any(x is not None for x in given[4:]):
+    if not isinstance(score, DotProduct) or isinstance(score.w, Tensor) or any(x is not None for x in given[4:9]):
         return None
     if query.dtype not in HALF or not query.is_cuda or query.ndim not in (2, 3):
         return None
@@ -210,7 +275,7 @@ def explained(given: TensorInputs, score: Score, path: str, members: list[Plan])
     query, key, value = given[:3]
     code, width = lowered_kind(score, query.shape[-1])
     Q, K, P = query.shape[-2], key.shape[-2], value.shape[-1]
-    pairs = given.batch.numel() * Q * K
+    pairs = prod(given.batch) * Q * K
     real = torch.float64 if any(part.dtype == torch.float64 for part in (query, key, value)) else torch.float32
     sketch = Sketch(
         queries=Q,

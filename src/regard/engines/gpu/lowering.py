@@ -55,7 +55,7 @@ def lower(query: Tensor, key: Tensor, value: Tensor, score: Score, visibility: V
 
 def centre_of(key: Tensor) -> Tensor:
     """The mean of the keys (d,), of which differences project with least rounding; what a mask hides does not count."""
-    return torch.where(torch.isfinite(key), key, 0.0).detach().mean((0, 1))
+    return torch.where(torch.isfinite(key), key, 0.0).detach().flatten(0, -2).mean(0)
 
 
 def shifted(x: Tensor, exponent: Tensor) -> Tensor:

@@ -37,15 +37,36 @@ def export_onnx(model: Any, path: PathLike, *, force: bool = False) -> None:
 
     Parameters
     ----------
-    model : a fitted estimator of one of ``store.model_schema.KINDS``, over columns of numbers. Not supported are text
-        and other columns with kernels of their own, ``missing="ignore"``, ``bandwidth="adaptive"``, an ``empty`` that
-        raises errors, and an ``embed`` of your own.
-    path : the file; one that exists, or a link, is refused unless ``force``.
-    force : replace an existing file. If writing fails, the existing file is unchanged.
+    model : estimator
+        A fitted estimator of one of ``store.model_schema.KINDS``, over columns of numbers. Not supported are text and
+        other columns with kernels of their own, ``bandwidth="adaptive"``, an ``empty`` that raises errors, and an
+        ``embed`` of your own.
+    path : str or path
+        The file; one that exists, or a link, is refused unless ``force``.
+    force : bool, default=False
+        Replace an existing file. If writing fails, the existing file is unchanged.
 
-    Raises ExportError; ModuleNotFoundError without onnx. *Empty rows*: as ``empty`` says, without a warning. *Cost*:
-    the file holds the training rows, and those of every head of a ``KernelRegressor``; running it takes O(n·rows·d)
-    time, d² for lines, and O(n·rows) memory: predict a few hundred rows at a time.
+    Raises
+    ------
+    ExportError
+        A ValueError: the model cannot be a graph, or the path cannot be written.
+    ModuleNotFoundError
+        Without onnx, which is in the extra ``onnx``.
+
+    *Empty rows*: as ``empty`` says, without a warning. *Cost*: the file holds the training rows, and those of every
+    head of a ``KernelRegressor``; running it takes O(n·rows·d) time, d² for lines, and O(n·rows) memory: predict a few
+    hundred rows at a time.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import onnxruntime
+    >>> from regard import NadarayaWatsonRegressor
+    >>> model = NadarayaWatsonRegressor(bandwidth=1.0).fit([[-1.0], [1.0]], [2.0, 4.0])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     export_onnx(model, Path(folder) / "model.onnx")
+    ...     session = onnxruntime.InferenceSession(Path(folder) / "model.onnx")
+    >>> session.run(["prediction"], {"X": np.array([[0.0]])})[0].tolist()
+    [3.0]
     """
     _check_supported(model)
     check_output(path, force, ExportError)
@@ -62,13 +83,12 @@ def _check_supported(model: Any) -> None:
     parts = model.coding_.parts if hasattr(model, "coding_") else ()
     if named := [f"{' and '.join(part.names)} ({part.kernel})" for part in parts if part.kernel != "gaussian"]:
         raise ExportError(
-            f"ONNX export supports columns of numbers only, got columns with kernels of their own: {', '.join(named)}"
+            f"ONNX export supports columns of numbers only, got columns with kernels of their own: {', '.join(named)}; "
+            "encode them as numbers before fit, text for example by pandas.get_dummies"
         )
-    if getattr(model, "missing", "refuse") != "refuse":
-        raise ExportError(
-            f"ONNX export does not support missing={model.missing!r}; fill or drop missing values, and fit with "
-            "missing='refuse'"
-        )
+    complete = ~np.isnan(model.key_).any(axis=1)
+    if not (complete if model.sample_weight_ is None else complete & (model.sample_weight_ > 0)).any():
+        raise ExportError("ONNX export needs a training row without missing entries, but every row has one")
     if hasattr(model, "neighbours_"):
         raise ExportError("ONNX export does not support bandwidth='adaptive'; fit with another, such as 'loo'")
     if not (getattr(model, "embed", None) is None or isinstance(model.embed, str)):

@@ -22,13 +22,15 @@ def predict(smoother: Smoother, query: Value) -> tuple[Value, Value]:
     finite = (query - query).equals(0.0)  # (n, d)
     known = finite.cast(np.float64).min(1) > 0.5  # (n, 1)
     query = finite.where(query, 0.0)
-    rows, counted = len(smoother.rows.key), np.flatnonzero(smoother.rows.counted)
+    # Complete queries are compared with complete training rows.
+    rows = len(smoother.rows.key)
+    counted = np.flatnonzero(smoother.rows.counted & ~np.isnan(smoother.rows.key).any(axis=1))
     training = smoother.rows.take(counted)
     each = [_of_head(head, _transformed(query, head.transform), training, smoother.empty) for head in smoother.heads]
     output = add_all([output for output, _ in each])
     weights = add_all([weights for _, weights in each])
     if len(counted) < rows:
-        # Rows of weight zero take a column of zeros behind the others.
+        # Rows of weight zero, and those with missing entries, take a column of zeros behind the others.
         place = np.full(rows, len(counted))
         place[counted] = np.arange(len(counted))
         weights = concatenate([weights, weights.take([0], 1) * 0.0], 1).take(place, 1)
@@ -36,7 +38,7 @@ def predict(smoother: Smoother, query: Value) -> tuple[Value, Value]:
 
 
 def _of_head(head: Head, query: Value, rows: TrainingRows, empty: str) -> tuple[Value, Value]:
-    """Answers (n, P) and weights (n, K) of one head, times its mix, at transformed queries and rows that count."""
+    """Answers (n, P) and weights (n, K) of one head, times its mix, at transformed queries and rows that are used."""
     score, key, value = head.score, np.asarray(rows.placed(head.transform)), rows.columns * head.mix
     weight = None if rows.sample_weight is None else rows.sample_weight.astype(np.float64)
     found = onnx_weights(query, key, score, weight, empty)

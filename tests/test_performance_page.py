@@ -1,0 +1,45 @@
+"""docs/performance.md and its charts are those of the results; every result is on it."""
+
+from __future__ import annotations
+
+import pytest
+
+import performance_page
+
+
+def test_the_page_is_up_to_date():
+    """Where this fails: python tools/performance_page.py."""
+    assert performance_page.PAGE.read_text(encoding="utf-8") == performance_page.page()
+
+
+@pytest.mark.parametrize("name", performance_page.READMES)
+def test_the_tables_of_a_readme_are_up_to_date(name):
+    assert (performance_page.ROOT / name).read_text(encoding="utf-8") == performance_page.readme(name)
+
+
+@pytest.mark.parametrize("name", performance_page.CHARTS)
+def test_a_chart_is_drawn_from_the_results(name):
+    assert performance_page.drawn_from(name) == performance_page.digest(performance_page.CHARTS[name][0]())
+
+
+def test_every_result_has_a_section():
+    found = {path.stem for path in performance_page.RESULTS.glob("*.md")}
+    assert found <= {result.name for result in performance_page.REPORTS}
+
+
+def test_every_section_has_machine_date_and_command():
+    text = performance_page.PAGE.read_text(encoding="utf-8")
+    for part in text.split("\n## ")[2:]:
+        title = part.splitlines()[0]
+        assert "`python benchmarks/" in part or "`PYTHONPATH=src python benchmarks/" in part, title
+        assert any(word in part for word in ("Intel", "AMD", "NVIDIA")), title
+
+
+def test_others_ahead_are_listed():
+    """The lines follow the results: a set on which a peer is better has one."""
+    lines = performance_page.behind()
+    for table in (performance_page.errors(), performance_page.log_losses()):
+        for name, found in table.items():
+            best = min(found, key=found.get)
+            if best != performance_page.OURS:
+                assert any(line.startswith(f"{name}: {best} ") for line in lines)
