@@ -146,7 +146,8 @@ def path_of_rows(given: TensorInputs, code: int, width: int, queries: int, *, by
     if not on_programs(given.query):
         by_products = by_products and code in (DOT, GAUSSIAN) and can_branch(*given[:3])
         most = _max_pairs_without_blocks(code == DOT) if by_products else None
-        return _path_on_cpu(pairs, prod(given.batch), pairs * max(width, columns), width + columns, most)
+        numbers, by_torch = pairs * max(width, columns), code == DOT and width == columns
+        return _path_on_cpu(pairs, prod(given.batch), numbers, width + columns, most, by_torch=by_torch)
     if not pairs or pairs * max(width, columns) <= MAX_DENSE["cuda" if given.query.is_cuda else "cpu"]:
         return "dense"
     double = any(part.dtype == torch.float64 for part in given[:3])
@@ -159,16 +160,19 @@ def path_of_rows(given: TensorInputs, code: int, width: int, queries: int, *, by
     return "products" if wide and not biased and can_branch(given.query) else "fused"
 
 
-def _path_on_cpu(pairs: int, members: int, numbers: int, width: int, most: int | None) -> str:
+def _path_on_cpu(
+    pairs: int, members: int, numbers: int, width: int, most: int | None, *, by_torch: bool = False
+) -> str:
     """``numbers`` that the scores hold in plain torch; ``width`` features and columns together.
 
-    ``most`` pairs are not computed in blocks; None if the scores are not products.
+    ``most`` pairs are not computed in blocks; None if the scores are not products. ``by_torch``: blocks are torch's own
+    attention.
     """
     member = pairs // max(1, members)
     if most is not None:
         if pairs <= most:
             return "dense"
-        if member < MIN_PAIRS_FOR_ENGINES or width > MAX_WIDTH_FOR_ENGINES:
+        if member < MIN_PAIRS_FOR_ENGINES or width > MAX_WIDTH_FOR_ENGINES or by_torch:
             return "blocks"
     small = member <= MAX_PAIRS_OF_SMALL_MEMBER and numbers <= MAX_DENSE_OF_SMALL_MEMBERS
     return "dense" if not pairs or numbers <= MAX_DENSE["cpu"] or small else "compiled"
@@ -228,7 +232,9 @@ def layer_is_dense(
     if on_programs(queries):
         return numbers < MIN_LARGE_LAYER
     most = _max_pairs_without_blocks(dot) if by_products else None
-    return _path_on_cpu(pairs, members, numbers, keys.shape[-1] + values.shape[-1], most) == "dense"
+    width, columns = keys.shape[-1], values.shape[-1]
+    by_torch = dot and width == columns
+    return _path_on_cpu(pairs, members, numbers, width + columns, most, by_torch=by_torch) == "dense"
 
 
 def _torch_attention(given: TensorInputs, score: Score) -> str | None:
