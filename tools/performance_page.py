@@ -54,6 +54,12 @@ REPORTS = (
     Result("bandwidth", "Learning a bandwidth", "How long does leave-one-out take?", "python benchmarks/bandwidth.py"),
     Result("mapped", "Mapped models", "How soon does a model in a file answer?", "python benchmarks/mapped.py"),
     Result("cluster", "Clusters", "What does a cluster of processes gain?", "python benchmarks/cluster.py"),
+    Result(
+        "layers",
+        "Layers on a CPU",
+        "How long does a layer take beside the same in torch?",
+        "python benchmarks/layers.py",
+    ),
     Result("gpu", "GPU", "How fast is fused pooling on a GPU?", "PYTHONPATH=src python benchmarks/gpu.py"),
     Result(
         "housing_cuda",
@@ -215,6 +221,16 @@ def behind() -> list[str]:
                     f"{shape}: {one['name']}, which leaves keys out and errs by {one['error_over_range']:.0e} of the "
                     f"range, is faster: {seconds(one['time'])} beside {seconds(ours)}."
                 )
+    rows = data_of("layers")["rows"]
+    for layer in dict.fromkeys(row["layer"] for row in rows):
+        found = [row for row in rows if row["layer"] == layer and row["ratio"] > 1.0]
+        if found:
+            worst = max(found, key=lambda row: float(row["ratio"]))
+            lines.append(
+                f"Layers on a CPU, {layer}: another way is faster in {len(found)} of "
+                f"{sum(row['layer'] == layer for row in rows)} cases, by {ratio(worst['ratio'])} at most "
+                f"({worst['best']}, {worst['mode']} at {worst['keys']} keys)."
+            )
     for path in sorted(RESULTS.glob("*.md")):
         for row in path.read_text(encoding="utf-8").splitlines():
             if row.startswith("|") and re.search(r"\| (SHORT|NO)\b", row):

@@ -82,7 +82,10 @@ VALUES = {
     "validation_fraction": [0.2],
     "n_iter_no_change": [1],
     "progress": [False],
+    "neighbours": [5, 0.25],
 }
+# What a value needs beside it.
+NEEDED = {"neighbours": {"bandwidth": "adaptive"}}
 # What an estimator refuses by name, whatever the rows.
 REFUSED = {
     ("KernelRegressor", "kernel"): [*KERNELS],
@@ -104,7 +107,7 @@ def cases(names):
         for parameter, default in MODELS[name].get_params().items():
             for value in VALUES[parameter]:
                 if value not in REFUSED.get((name, parameter), []) and str(value) != str(default):
-                    yield name, {parameter: value}
+                    yield name, {parameter: value, **NEEDED.get(parameter, {})}
 
 
 def is_search(name, options):

@@ -8,6 +8,8 @@ from pathlib import Path
 import matplotlib
 import pytest
 
+import book_pictures
+import performance_page
 from regard.tour import guide, pictures, run
 from regard.tour.station import Findings, Visit
 from regard.tour.stations import STATIONS
@@ -66,14 +68,16 @@ def test_a_file_is_not_a_folder(tmp_path):
     assert (tmp_path / "tour").read_text() == "mine"
 
 
-# ---------------------------------------------------------------- the README's pictures
+# ---------------------------------------------------------------- the pictures of README and docs/
 
 
-def test_the_readmes_pictures_can_be_drawn_again(tmp_path):
+def test_every_picture_can_be_drawn_again(tmp_path):
     drawn = pictures.draw(tmp_path / "images")
     assert [path.name for path in drawn] == ["hero.png", "query-key-value.png", "more-data.png", "uncertainty.png"]
     kept = Path(__file__).resolve().parents[2] / "docs" / "images"
-    assert sorted(path.name for path in kept.glob("*.png")) == sorted(path.name for path in drawn)
+    others = {f"{name}.png" for name in book_pictures.PICTURES}
+    charts = {performance_page.chart_path(name).name for name in performance_page.CHARTS}
+    assert {path.name for path in kept.glob("*.png")} == {path.name for path in drawn} | others | charts
     for path in [*drawn, *kept.glob("*.png")]:
         assert path.read_bytes().startswith(b"\x89PNG")
         assert path.stat().st_size < 150_000
