@@ -11,21 +11,28 @@ from regard.data import notes
 from regard.plot.printing import saved
 from regard.seq2seq import date_model
 from regard.tour import guide, run
-from regard.tour.stations import date_translation
+from regard.tour.stations import date_translation, density, growth, reinforcement
 from support.browser import launched
 from support.figure_texts import overlapping_texts
 
 
 @pytest.fixture(scope="session", autouse=True)
-def small_date_model():
-    """The last station learns from few dates and few strings, and once for all tests."""
+def learned_once():
+    """The last station learns from few dates and strings, and what does not depend on the language is computed once."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"PAIRS": 1500, "VALID": 100, "EPOCHS": 2}.items():
             patch.setattr(date_model, name, value)
         for name, value in {"STRINGS": 600, "TEST_STRINGS": 150, "REVERSAL_EPOCHS": 2}.items():
             patch.setattr(date_translation, name, value)
-        patch.setattr(date_translation, "reversals", cache(date_translation.reversals))
-        patch.setattr(date_model, "learn_dates", cache(date_model.learn_dates))
+        for module, name in (
+            (date_model, "learn_dates"),
+            (date_translation, "reversals"),
+            (density, "uneven_errors"),
+            (growth, "learned_by_size"),
+            (reinforcement, "measure"),
+            (reinforcement, "train"),
+        ):
+            patch.setattr(module, name, cache(getattr(module, name)))
         yield
 
 
