@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from regard.seq2seq.checkpoints import CheckpointError
-from regard.seq2seq.trainer import CHECKPOINT, METRICS, DivergedError, Trainer, Training, TrainingProgress
+from regard.seq2seq.trainer import CHECKPOINT, METRICS, DivergedError, Trainer, TrainingProgress
+from regard.seq2seq.training_settings import Training
 from support.trainings import BATCHES, Line, same, weights
 
 EPOCHS = 4
@@ -161,7 +162,7 @@ def test_seconds_end_it() -> None:
     assert outcome.best < math.inf
 
 
-def test_an_epoch_that_time_cut_short_tells_the_loss_of_what_it_saw() -> None:
+def test_an_epoch_cut_short_by_time_reports_the_loss_of_its_batches() -> None:
     seen: list[float] = []
     task = Line(hook=lambda _: time.sleep(0.05))
     loss = task.loss
@@ -213,7 +214,7 @@ def test_a_loss_that_is_no_number_is_an_error() -> None:
         trained(task)
 
 
-def test_a_watcher_is_told_how_far_it_is() -> None:
+def test_a_callback_receives_the_progress() -> None:
     told: list[TrainingProgress] = []
     Trainer(Line(), Training(epochs=EPOCHS), watch=told.append).run()
     assert told[-1].epoch == told[-1].epochs == EPOCHS

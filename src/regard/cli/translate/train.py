@@ -211,7 +211,7 @@ class Train:
         from regard.seq2seq.model import Architecture
         from regard.seq2seq.pair_training import MODEL, Lesson, learn
         from regard.seq2seq.processes import Processes, process_group
-        from regard.seq2seq.trainer import Training
+        from regard.seq2seq.training_settings import Training
         from regard.seq2seq.transformer import TransformerArchitecture
         from regard.seq2seq.translator import Translator
 
@@ -224,7 +224,7 @@ class Train:
         ]
         check_device(self.device)
         with _terminable(), process_group(self.device) as device:
-            first = Processes().first
+            first = Processes().is_main
             folder, resume = self._folder(first)
             with spinner(f"Reading {self.data}"):
                 train, valid = self._pairs()
