@@ -328,7 +328,7 @@ def test_reach_shrinks_with_the_span_and_the_tolerance():
     assert costs.fraction_in_reach(sketch(**MANY, score=Tricube(), span=(50.0,), width=1)) < 0.05
 
 
-def test_a_problem_tells_its_span_in_bandwidths():
+def test_a_problem_has_its_span_in_bandwidths():
     x = np.array([[0.0, 1.0], [4.0, 3.0]] * 600)
     far = x + np.array([0.0, 2.0])
     told = [build(x, far, x[:, :1], Gaussian(w)).sketch().span for w in (0.5, [1.0, 3.0], np.array([[1.0], [1.0]]))]
@@ -378,7 +378,7 @@ def test_explain_plan_refuses_what_pool_refuses():
         assert errors[0] == errors[1]
 
 
-def test_planning_looks_at_no_data():
+def test_planning_reads_no_data():
     """A Sketch holds sizes, kinds and widths; the score's parameters are the only arrays in it."""
     for field in fields(Sketch):
         value = getattr(sketch(), field.name)
