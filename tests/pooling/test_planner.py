@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError, fields, replace
 
 import numpy as np
 import pytest
@@ -97,11 +97,19 @@ def test_a_named_engine_is_never_replaced(engine, size):
     for score in (Gaussian(), Boxcar(), Nearest(), DotProduct(), ADDITIVE):
         made = plan(sketch(queries=size, keys=size, score=score), engine)
         # Fast engines say in the plan who answers for queries beyond every score.
-        others = {"tiled"} if engine in ("sorted", "spectral") else set()
+        others = {"tiled"} if engine in ("graded", "sorted", "spectral") else set()
         assert made.steps[0].engine == engine
         assert {step.engine for step in made.steps[1:]} <= {engine} | others
         assert not made.candidates
         assert made.steps[0].reason == "asked for by name"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_engine_of_the_second_step_takes_its_score(engine):
+    """The softmax limit of far queries is a score of its own, which not every engine takes."""
+    made = plan(sketch(queries=1000, keys=1000, width=1, degree=2), engine)
+    for step in made.steps[1:]:
+        assert costs.refusal(step.engine, replace(made.sketch, score=step.score)) is None
 
 
 @pytest.mark.parametrize("engine", ["", "Tiled", "numpy", None, 3])
