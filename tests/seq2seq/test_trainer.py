@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from regard.nn.loo_training import torch_threads
 from regard.seq2seq.checkpoints import CheckpointError
 from regard.seq2seq.trainer import CHECKPOINT, METRICS, DivergedError, Trainer, TrainingProgress
 from regard.seq2seq.training_settings import Training
@@ -365,8 +366,10 @@ def test_the_fastest_number_of_threads_is_chosen_and_fewer_if_as_fast(monkeypatc
         def step(cost: dict[int, float] = cost) -> None:
             clock[0] += cost.get(torch.get_num_threads(), 0.0)
 
-        assert thread_choice.fastest_threads(step, 4) == chosen
-    assert thread_choice.fastest_threads(lambda: 1 / 0, 1) == 1
+        with torch_threads(4):
+            assert thread_choice.fastest_threads(step) == chosen
+    with torch_threads(1):
+        assert thread_choice.fastest_threads(lambda: 1 / 0) == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -21,17 +21,16 @@ MAX_SLOWDOWN_TO_MEASURE_AGAIN = 2.0
 MAX_SLOWDOWN_TO_PREFER = 1.1
 
 
-def fastest_threads(step: Callable[[], object], largest: int | None = None) -> int:
-    """The smallest number of threads, of 1, 2, 4, … and ``largest``, that is about as fast as the fastest.
+def fastest_threads(step: Callable[[], object]) -> int:
+    """The smallest number of threads, of 1, 2, 4, … up to the present one, that is about as fast as the fastest.
 
     Parameters
     ----------
     step : computes a typical step, the same at every call.
-    largest : by default the number of threads of torch at present.
 
     *Cost*: at most three steps with each number, and one more.
     """
-    largest = int(torch.get_num_threads()) if largest is None else largest
+    largest = int(torch.get_num_threads())
     seconds: dict[int, list[float]] = {2**power: [] for power in range(largest.bit_length()) if 2**power < largest}
     seconds[largest] = []
     if len(seconds) == 1:
