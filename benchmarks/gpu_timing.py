@@ -24,16 +24,18 @@ def milliseconds(run: Callable[[], Any], rounds: int = 5) -> float:
     # As a network would call it: the host runs ahead of the device if it can.
     once = time.perf_counter() - started
     calls = 1 if once > 0.5 else max(3, min(50, int(0.03 / once)))
-    spent = []
-    for _ in range(rounds):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        for _ in range(calls):
-            run()
-        end.record()
-        torch.cuda.synchronize()
-        spent.append(begin.elapsed_time(end) / calls)
-    return statistics.median(spent)
+    return statistics.median(event_milliseconds(run, calls) for _ in range(rounds))
+
+
+def event_milliseconds(run: Callable[[], Any], calls: int) -> float:
+    """Mean time of a call by CUDA events around so many of them."""
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    for _ in range(calls):
+        run()
+    end.record()
+    torch.cuda.synchronize()
+    return float(begin.elapsed_time(end) / calls)
 
 
 def in_turns(runs: dict[str, Callable[[], Any]], turns: int = 9) -> dict[str, float]:

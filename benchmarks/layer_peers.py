@@ -156,36 +156,31 @@ def heads_by_softmax(layer: Any, q: Tensor, k: Tensor, v: Tensor, dropout: float
     return (output, found[1]) if weights else output
 
 
+def products(formula: Formula) -> dict[str, Peer]:
+    """Products in plain torch, and the same compiled."""
+    return {"torch, products": Peer(formula), "torch.compile": Peer(formula, compiled=True)}
+
+
 _GAUSSIAN = {
     "torch, cdist": Peer(by_cdist),
-    "torch, products": Peer(by_products),
-    "torch.compile": Peer(by_products, compiled=True),
+    **products(by_products),
     "SDPA": Peer(by_sdpa_of_gaussian, has_weights=False),
     "FlexAttention": Peer(by_flex_of_gaussian, compiled=True, has_weights=False, has_dropout=False, only_cuda=True),
 }
 _DOT = {
-    "torch, products": Peer(dot_by_softmax),
-    "torch.compile": Peer(dot_by_softmax, compiled=True),
+    **products(dot_by_softmax),
     "SDPA": Peer(dot_by_sdpa, has_weights=False),
     "FlexAttention": Peer(dot_by_flex, compiled=True, has_weights=False, has_dropout=False, only_cuda=True),
 }
-_ADDITIVE = {"torch, products": Peer(additive), "torch.compile": Peer(additive, compiled=True)}
+_ADDITIVE = products(additive)
 PEERS: dict[str, dict[str, Peer]] = {
     "gaussian": _GAUSSIAN,
     "gaussian of features": _GAUSSIAN,
     "dot": _DOT,
-    "bilinear": {
-        "torch, products": Peer(bilinear_by_softmax),
-        "torch.compile": Peer(bilinear_by_softmax, compiled=True),
-        "SDPA": Peer(bilinear_by_sdpa, has_weights=False),
-    },
+    "bilinear": {**products(bilinear_by_softmax), "SDPA": Peer(bilinear_by_sdpa, has_weights=False)},
     "additive": _ADDITIVE,
     "concatenated": _ADDITIVE,
-    "multi_head": {
-        "torch, products": Peer(heads_by_softmax),
-        "torch.compile": Peer(heads_by_softmax, compiled=True),
-        "SDPA": Peer(heads_by_sdpa, has_weights=False),
-    },
+    "multi_head": {**products(heads_by_softmax), "SDPA": Peer(heads_by_sdpa, has_weights=False)},
     "pool gaussian": _GAUSSIAN,
     "pool dot": _DOT,
 }

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 import regard
+from gpu_timing import event_milliseconds
 from layer_peers import PEERS, SCORES, W
 from machine import describe, facts, save, table
 from regard.nn import AttentionPooling, multi_head
@@ -112,13 +113,7 @@ class Stopwatch:
 
     def __call__(self, run: Callable[[], Any], calls: int) -> float:
         if self.device == "cuda":
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            begin.record()
-            for _ in range(calls):
-                run()
-            end.record()
-            torch.cuda.synchronize()
-            return begin.elapsed_time(end) / calls
+            return event_milliseconds(run, calls)
         started = self.clock()
         for _ in range(calls):
             run()

@@ -20,7 +20,7 @@ from regard.seq2seq.alignment import error_rate, links
 from regard.seq2seq.measures import quality
 from regard.seq2seq.model import Architecture
 from regard.seq2seq.pair_training import Lesson, learn
-from regard.seq2seq.trainer import Training
+from regard.seq2seq.training_settings import Training
 from regard.seq2seq.translator import Translator
 from regard.seq2seq.vocabulary import token_alignment
 

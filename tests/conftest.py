@@ -1,4 +1,4 @@
-"""What the whole suite shares: profiles for fuzzing, and a word on how long the compiler took."""
+"""What the whole suite shares: profiles for fuzzing, fixtures, and how long the compiler took."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.fixture
 def light_search(monkeypatch):
-    """Fewer places to look for a deeper valley, for tests of something else; soak runs keep all."""
+    """Fewer starts of descents, for tests of something else than the minimum; soak runs have all."""
     if not FULL:
         for name, value in {
             "STARTS_PER_PARAMETER": 4,
@@ -65,10 +65,8 @@ def light_search(monkeypatch):
 
 @pytest.fixture
 def brief_learning(monkeypatch, light_search):
-    """Walks of a few steps, of one head or several, for tests of manners, not minima; soak runs walk to the end."""
+    """Descents of a few iterations, for tests of something else than the minimum; soak runs have all."""
     if not FULL:
-        for name, value in {"START_ITERATIONS": 2, "FEATURE_ITERATIONS": 4, "FULL_ITERATIONS": 4}.items():
-            monkeypatch.setattr(f"regard.bandwidth.head_search.{name}", value)
         monkeypatch.setattr("regard.bandwidth.multistart.SCAN_DESCENTS", 1)
         for options in (descent.FULL_DESCENT, descent.DESCENT_ACROSS_JUMPS):
             monkeypatch.setitem(options, "maxiter", 4)

@@ -54,7 +54,7 @@ def test_what_is_loaded(code, allowed):
     assert loaded_by(code) <= set(allowed)
 
 
-def test_the_check_sees_what_is_loaded():
+def test_the_check_finds_what_is_loaded():
     assert "scipy" in loaded_by("import scipy")
 
 

@@ -170,7 +170,7 @@ BAD_Y = [
 ]
 
 
-def told_of_x_and_y(caught):
+def names_only_public_arguments(caught):
     """Users know X, y and their parameters, and nothing of queries, keys and values."""
     message = str(caught.value)
     assert not any(word in message for word in ("query", "key ", "value must", "value has")), message
@@ -180,7 +180,7 @@ def told_of_x_and_y(caught):
 def test_y_that_is_an_error(name, line, y, match):
     with pytest.raises(ERRORS, match=match) as caught:
         clone(ALL[name]).fit(X, y)
-    told_of_x_and_y(caught)
+    names_only_public_arguments(caught)
 
 
 @pytest.mark.parametrize("name", REGRESSORS)
@@ -212,7 +212,7 @@ BAD_WEIGHTS = [
 def test_weights_that_are_an_error(name, line, weight, match):
     with pytest.raises(ERRORS, match=match) as caught:
         clone(ALL[name]).fit(X, target(ALL[name]), sample_weight=weight)
-    told_of_x_and_y(caught)
+    names_only_public_arguments(caught)
 
 
 # line, bandwidth, what the message says

@@ -40,7 +40,7 @@ def test_48_nan_and_inf_behind_a_mask_have_no_effect(score, garbage, engine):
     assert np.array_equal(clean.logsumexp, dirty.logsumexp)
 
 
-def test_48_nan_in_a_key_that_somebody_sees_is_an_error():
+def test_48_nan_in_a_key_that_a_query_may_attend_to_is_an_error():
     key = KEY.copy()
     key[7] = np.nan
     mask = np.ones((40, 50), bool)

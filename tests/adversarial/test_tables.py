@@ -136,7 +136,7 @@ def test_7_rows_that_have_nothing(name):
 
 
 @every_taker
-def test_10_a_word_that_fit_did_not_see_is_told(name):
+def test_10_a_category_that_did_not_occur_in_fit_is_a_warning(name):
     with pytest.warns(UserWarning, match="X column 'colour' has the category 'pink', which did not occur in fit"):
         answer = fitted(name, "refuse").predict(spoiled("colour", "pink"))
     assert len(answer) == 24

@@ -24,12 +24,12 @@ LEARNERS = [*DEEP, "KernelRegressor", "KernelClassifier"]
 
 
 def fit(name, rows=X, y=None, table=GIVEN, **given):
-    """An estimator fitted to some rows, and to their y or labels unless told otherwise."""
+    """An estimator fitted to some rows, and to their y or labels unless others are given."""
     return clone(table[name]).fit(rows, target(table[name])[: len(rows)] if y is None else y, **given)
 
 
 def close(name, got, expected, rtol=1e-12):
-    """Equal to rounding, or, where a minimum was looked for, to what is known of its place."""
+    """Equal to rounding or, for learned parameters, to the precision of a minimum."""
     rtol = 1e-3 if name in DEEP else 1e-6 if name in LEARNERS else rtol
     return np.allclose(got, expected, rtol=rtol, atol=rtol)
 
@@ -198,7 +198,7 @@ def test_33_equal_rows_give_the_mean(name):
 
 @every_given
 def test_34_duplicates_with_conflicting_y_are_averaged(name):
-    """Where keys are told apart at all, each is as good as one with their mean."""
+    """Wherever keys are distinguished, duplicates count as one row with their mean."""
     rows = np.repeat(X, 2, axis=0)
     if name in CLASSIFIERS:
         told = answer(fit(name, rows, np.tile(["a", "b"], 12)))

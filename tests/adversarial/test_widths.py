@@ -36,7 +36,7 @@ TOLD = {True: np.unique(LABELS) == LABELS[:, None], False: Y}
 
 
 def is_nearest(name, got, at):
-    """Whether answers are those of the nearest row or, beyond 1e8, of all that float64 cannot tell from it."""
+    """Whether answers are those of the nearest row or, beyond 1e8, of all that float64 cannot distinguish from it."""
     told, right = TOLD[name in CLASSIFIERS], []
     for query, one in zip(at, got, strict=True):
         exact = [sum((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(query, row, strict=True)) for row in X]
@@ -54,7 +54,7 @@ def is_nearest(name, got, at):
 @every_taker
 @pytest.mark.parametrize("kernel", ["gaussian", "laplace", "boxcar"])
 @pytest.mark.parametrize("bandwidth", [np.inf, [np.inf, np.inf], 1e300, 1e200])
-def test_23_24_the_widest_look_at_all_rows_alike(name, kernel, bandwidth):
+def test_23_24_the_widest_bandwidths_weight_all_rows_equally(name, kernel, bandwidth):
     """The mean of y, or the line through all rows; with a ridge on slopes in bandwidths, its mean."""
     got = answer(fit(name, bandwidth, kernel=kernel))
     if name.endswith("without a ridge"):
@@ -144,7 +144,7 @@ def line_at(query, h, ridge, kernel):
 @pytest.mark.parametrize("engine", ["reference", "tiled", "auto"])
 @pytest.mark.parametrize("ridge", [0.0, 1e-6, 1e-3])
 def test_31_lines_that_reach_far_keep_their_digits(ridge, engine):
-    """A thousand away, moments about the query would leave six digits of the spread of the rows looked at."""
+    """A thousand away, moments about the query would leave six digits of the variance of the keys."""
     far = np.array([[3.0, -1.0], [30.0, 20.0], [300.0, 0.0], [1000.0, -300.0]])
     model = LocalLinearRegressor("laplace", 0.3, ridge=ridge, engine=engine)
     got = model.fit(MANY[:60], np.sin(MANY[:60].sum(axis=1))).predict(far)

@@ -121,7 +121,7 @@ def test_weight_k_is_k_copies():
     assert np.isnan(told.loo_predictions_[times == 0]).all()
 
 
-def test_importances_count_as_rows_and_weigh_as_told():
+def test_importances_count_as_rows_and_weigh_as_given():
     X, y = data(60)
     weight = np.random.default_rng(3).uniform(0.0, 2.0, len(X))
     weight[:5] = 0.0
@@ -156,7 +156,7 @@ def test_classes_and_several_outputs():
     assert np.allclose(both.predict(X)[:, 0], -both.predict(X)[:, 1])
 
 
-def test_equal_rows_look_to_the_nearest_that_differs():
+def test_equal_rows_take_the_distance_to_the_nearest_that_differs():
     hood = Neighbourhood.of(np.array([[0.0]] * 5 + [[2.0]]), np.array([1.0]), "boxcar")
     assert hood.widths(np.array([[0.0], [1.0]]), np.array([1.0]), 2).tolist() == [8, 0]
     X = np.repeat([[0.0], [1.0], [2.0]], 4, axis=0)
@@ -184,7 +184,7 @@ def test_borders(X, y):
     assert (out <= np.max(y) + 1e-9).all()
 
 
-def test_what_happened_is_told_and_kept(tmp_path):
+def test_the_search_is_reported_and_stored(tmp_path):
     model = fitted()
     found = model.search_
     assert found.path[np.flatnonzero(found.tried == model.neighbours_)[0]] == found.path.min()
@@ -200,7 +200,7 @@ def test_what_happened_is_told_and_kept(tmp_path):
     assert (model.predict(X) == fixed.predict(X)).all()
 
 
-def test_large_data_look_at_some_rows(monkeypatch):
+def test_large_data_evaluate_a_subsample(monkeypatch):
     monkeypatch.setattr("regard.bandwidth.adaptive.MAX_EVALUATED_ROWS", 60)
     X, y = data(200)
     one, two = fitted(X=X, y=y, random_state=3), fitted(X=X, y=y, random_state=3)
@@ -245,7 +245,7 @@ def test_the_learned_k_given_is_the_same_model():
     np.testing.assert_allclose(given.w_, learned.w_)
 
 
-def test_a_span_is_a_share_of_the_rows():
+def test_a_span_is_a_fraction_of_the_rows():
     X, y = data(n=100)
     assert fitted(X=X, y=y, neighbours=0.25).neighbours_ == 25
     assert fitted(X=X, y=y, neighbours=0.001).neighbours_ == 1
@@ -263,7 +263,7 @@ def test_a_given_k_classifies():
 
 @pytest.mark.parametrize("bad", [0, -1, 1.0, 0.0, 1.5, True, "9", np.nan])
 def test_neighbours_that_mean_nothing(bad):
-    with pytest.raises(ValueError, match="neighbours must be None, a whole number of at least 1, or a share"):
+    with pytest.raises(ValueError, match="neighbours must be None, a whole number of at least 1, or a fraction"):
         fitted(neighbours=bad)
 
 

@@ -1,4 +1,4 @@
-"""Heads of class attention: criterion, logistic regression, honest judgement, sharpness, weights and interruption."""
+"""Heads of class attention: criterion, logistic regression, cross-fitting, sharpness, weights and interruption."""
 
 import numpy as np
 import pytest
@@ -128,17 +128,17 @@ def test_noise_is_not_learned(classes, seed):
 
 
 def test_the_left_out_log_loss_is_that_of_new_rows():
-    told, found = [], []
+    reported, found = [], []
     for seed in range(5):
         x, y = make_moons(1200, noise=0.3, random_state=seed)
         model = KernelClassifier().fit(x[:200], y[:200])
-        told.append(-model.loo_score_)
+        reported.append(-model.loo_score_)
         found.append(log_loss(y[200:], model.predict_proba(x[200:])))
-        assert log_loss(y[:200], model.loo_predictions_) == pytest.approx(told[-1], rel=0.03)
-    assert np.mean(told) == pytest.approx(np.mean(found), rel=0.2)
+        assert log_loss(y[:200], model.loo_predictions_) == pytest.approx(reported[-1], rel=0.03)
+    assert np.mean(reported) == pytest.approx(np.mean(found), rel=0.2)
 
 
-def test_classes_that_lines_separate_are_predicted_surely():
+def test_classes_that_lines_separate_are_predicted_with_confidence():
     x, y = load_iris(return_X_y=True)
     p = cross_val_predict(KernelClassifier(), x, y, cv=StratifiedKFold(5), method="predict_proba")
     assert log_loss(y, p) < 0.16
@@ -148,9 +148,9 @@ def test_classes_that_lines_separate_are_predicted_surely():
 def test_repetitions_are_copies():
     times = RNG.integers(1, 3, 60)
     at = RNG.normal(size=(20, 3))
-    told = KernelClassifier().fit(X[:60], LABEL[:60], sample_weight=times)
+    weighted = KernelClassifier().fit(X[:60], LABEL[:60], sample_weight=times)
     copied = KernelClassifier().fit(X[:60].repeat(times, axis=0), LABEL[:60].repeat(times))
-    np.testing.assert_allclose(told.predict_proba(at), copied.predict_proba(at), atol=1e-9)
+    np.testing.assert_allclose(weighted.predict_proba(at), copied.predict_proba(at), atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_groups_leave_together():
     copies, groups = X[:70].repeat(2, axis=0), np.arange(70).repeat(2)
     grouped = KernelClassifier().fit(copies, LABEL[:70].repeat(2), groups=groups)
     alone = KernelClassifier().fit(copies + 1e-9 * RNG.normal(size=copies.shape), LABEL[:70].repeat(2))
-    assert grouped.loo_score_ < alone.loo_score_ - 0.05  # a copy gives its twin away
+    assert grouped.loo_score_ < alone.loo_score_ - 0.05  # a copy reveals the class of the row it copies
 
 
 def test_many_rows_are_judged_at_some(monkeypatch):

@@ -41,7 +41,7 @@ def make_w(shape, d, level):
 
 
 def unit_columns(y):
-    """y as the objective sees it: centred, of unit variance."""
+    """y as the objective stores it: centred, of unit variance."""
     return ((y - y.mean()) / y.std())[:, None]
 
 

@@ -89,11 +89,11 @@ def test_derivatives_are_finite_differences(case, rank):
 
 def test_a_weight_of_k_is_k_copies():
     times = CASES["repetitions"]["sample_weight"]
-    _, told = classes_of("repetitions")
+    _, weighted = classes_of("repetitions")
     copied = Objective.of(X.repeat(times, axis=0), LABEL.repeat(times), classes=C)
     copies = LeftOutClasses.of(copied, copied.key)
-    np.testing.assert_allclose(told.answer(W).repeat(times, axis=0), copies.answer(W), atol=1e-12)
-    one, many = told(W), copies(W)
+    np.testing.assert_allclose(weighted.answer(W).repeat(times, axis=0), copies.answer(W), atol=1e-12)
+    one, many = weighted(W), copies(W)
     np.testing.assert_allclose(one.log_odds.repeat(times), many.log_odds, atol=1e-9)
     np.testing.assert_allclose(one.by_metric.repeat(times, axis=0), many.by_metric, atol=1e-9)
 
@@ -121,7 +121,7 @@ def test_a_class_of_one_row_and_a_row_without_keys():
     objective = Objective.of(X, label, classes=2)
     classes = LeftOutClasses.of(objective, objective.key)
     found = classes(W)
-    assert found.log_odds[7] < -500.0  # nobody else is in its class
+    assert found.log_odds[7] < -500.0  # no other row is in its class
     assert np.isfinite(found.by_metric).all()
     np.testing.assert_allclose(classes.answer(W)[7], [1.0, 0.0], atol=1e-12)
     grouped = Objective.of(X[:4], LABEL[:4], classes=C, groups=[0, 0, 0, 1])

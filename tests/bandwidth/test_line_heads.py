@@ -1,4 +1,4 @@
-"""Heads of local lines: Gauss–Newton descents, and answers that the search has not seen."""
+"""Heads of local lines: Gauss–Newton descents, and answers that the search has not used."""
 
 from dataclasses import replace
 
@@ -23,8 +23,8 @@ def search_of(X=X, y=Y, **options):
     return line_heads._Search(objective, Scaling.of(objective.key, objective.counts), 0, HeadSearchLog(None))
 
 
-def test_a_descent_ends_in_the_valley_of_rosenbrock():
-    """A sum of squares whose minimum lies in a bent valley, with one parameter at its bound on the way."""
+def test_a_descent_finds_the_minimum_of_rosenbrock():
+    """A sum of squares with a curved, narrow minimum, and one parameter at its bound on the way."""
 
     def at(x):
         residual = np.array([10.0 * (x[1] - x[0] ** 2), 1.0 - x[0]])
@@ -98,7 +98,7 @@ def test_groups_and_copies_stay_in_one_fold():
     assert all(len(set(fold[groups == group])) == 1 for group in np.unique(groups))
 
 
-def test_left_out_errors_of_a_small_table_are_honest():
+def test_left_out_errors_of_a_small_table_are_those_of_new_rows():
     """They are those of new rows, though each head has searched a dozen numbers or more."""
     ratios = []
     for seed in range(4):

@@ -67,7 +67,7 @@ def test_penalised_criteria_of_repetitions_are_those_of_copies(degree, criterion
 @pytest.mark.parametrize("criterion", ["gcv", "aicc"])
 @pytest.mark.parametrize("degree", [0, 1])
 def test_penalised_criteria_of_some_of_the_rows(degree, criterion, weight):
-    """Degrees of freedom are those of n rows as the rows looked at have them; the gradient is that of the value."""
+    """Degrees of freedom are those of n rows as the evaluated rows have them; the gradient is that of the value."""
     X, y = example()
     given = {None: None, "repetitions": np.arange(20) % 3 + 1, "importances": np.arange(20) / 7.0 + 0.5}[weight]
     whole = Objective.of(X, y, degree=degree, criterion=criterion, sample_weight=given)
@@ -181,7 +181,7 @@ def test_empty_rows_and_groups():
 
 
 def test_a_feature_without_influence_leaves_ties_to_all():
-    """w = 0 and nobody in reach cannot both be; w = 0 in every feature is the mean of the others."""
+    """With w = 0 no row is empty; w = 0 in every feature is the mean of the others."""
     X, y = example()
     for name in RADIAL:
         found = Objective.of(X, y, kernel=name)(np.zeros(2), gradient=True)

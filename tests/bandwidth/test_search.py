@@ -123,7 +123,7 @@ def random_problem(seed):
 
 
 def restarted(objective, seed, ridge, starts=5):
-    """The best criterion that walks from random places come to."""
+    """The best criterion of descents from random starts."""
     shape = Parametrization.of("feature", feature_scales(objective.key, objective.counts))
     rng = np.random.default_rng(seed)
     ends = []
@@ -249,7 +249,7 @@ def test_an_interrupted_search_keeps_the_best_so_far(stop):
 
 
 def test_an_interrupted_scan_of_some_rows_has_nothing_to_keep():
-    """Above 512 rows the scan looks at some of them only: a value over these is no criterion."""
+    """Above 512 rows the scan evaluates some of them only: a value over these is no criterion."""
     x, y = wave(np.random.default_rng(12), 700)
 
     def progress(number, value):

@@ -1,4 +1,4 @@
-"""Learning from many rows: batches of queries, bags of rows, and what is told of it. Borders are lowered for speed."""
+"""Learning from many rows: evaluated rows, subsamples, and what is reported. Limits are lowered for speed."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def quick(monkeypatch):
 
 
 @sparse("kernel", ["gaussian", "epanechnikov", "laplace", "boxcar"], ["gaussian"], ("metric", ["scalar", "feature"]))
-def test_all_rows_are_looked_at_where_that_is_quick(quick, kernel, metric):
+def test_all_rows_are_evaluated_where_that_is_quick(quick, kernel, metric):
     X, y = data(1500, 2 if kernel == "gaussian" else 1)
     objective = Objective.of(X, y, kernel=kernel)
     found, every = learn_from_subsamples(objective, metric), learn(objective, metric)
@@ -93,8 +93,8 @@ def test_a_useless_feature_stays_smoothed_out(quick):
     assert found.w[1] < 0.2
 
 
-def test_interrupted_while_all_rows_are_looked_at(quick):
-    """Ctrl-C keeps the best of what all rows have seen."""
+def test_interrupted_while_all_rows_are_evaluated(quick):
+    """Ctrl-C keeps the best of what was evaluated on all rows."""
     X, y = data(1500)
     objective = Objective.of(X, y)
     whole, seen = learn_from_subsamples(objective), []
@@ -109,7 +109,7 @@ def test_interrupted_while_all_rows_are_looked_at(quick):
     assert found.value <= 1.05 * whole.value
 
 
-def test_few_rows_are_all_looked_at(batches):
+def test_few_rows_are_all_evaluated(batches):
     X, y = data(700)
     one, two = learn_from_subsamples(Objective.of(X, y)), learn(Objective.of(X, y))
     assert one.value == two.value

@@ -23,7 +23,7 @@ def test_it_finds_the_temperature_that_was_applied(temperature):
 def test_it_finds_labels_drawn_at_random():
     truth = Tempering(0.6, 0.2, np.full(3, 1.0 / 3.0))(P)
     found = learn_tempering(P, drawn(truth), np.ones(len(P)))
-    assert found.share == pytest.approx(0.2, abs=0.06)
+    assert found.frequency_weight == pytest.approx(0.2, abs=0.06)
     assert found.temperature == pytest.approx(0.6, rel=0.2)
 
 
@@ -39,7 +39,7 @@ def test_a_weight_of_k_is_k_copies():
     one = learn_tempering(P[:200], columns, times.astype(float))
     many = learn_tempering(P[:200].repeat(times, axis=0), columns.repeat(times, axis=0), np.ones(times.sum()))
     assert one.temperature == pytest.approx(many.temperature, rel=1e-6)
-    assert one.share == pytest.approx(many.share, rel=1e-4)
+    assert one.frequency_weight == pytest.approx(many.frequency_weight, rel=1e-4)
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.7])

@@ -18,10 +18,10 @@ def test_houses_are_those_of_the_package(tmp_path: Path, monkeypatch, capfd, see
     out, err = ok(capfd, "data", "houses", "--seed", str(seed))
     assert err == ""
     Path("houses.csv").write_text(out)
-    table, sold = read_table("houses.csv"), houses(seed=seed)
-    assert table.names == (*sold.feature_names, "price")
-    assert np.array_equal(table.matrix(sold.feature_names), sold.X)
-    assert np.array_equal(table.numbers("price"), sold.y)
+    table, data = read_table("houses.csv"), houses(seed=seed)
+    assert table.names == (*data.feature_names, "price")
+    assert np.array_equal(table.matrix(data.feature_names), data.X)
+    assert np.array_equal(table.numbers("price"), data.y)
 
 
 def test_notes_are_the_training_points(tmp_path: Path, monkeypatch, capfd) -> None:

@@ -11,7 +11,7 @@ import regard
 from support.command import HOUSES, files, ok, refused, trained
 
 
-def test_diagnose_tells_what_the_library_says(here: Path, capfd) -> None:
+def test_diagnose_prints_what_the_library_returns(here: Path, capfd) -> None:
     model = trained(capfd)
     before = files(here)
     out, err = ok(capfd, "diagnose", model)

@@ -236,7 +236,7 @@ def test_text_is_learned_from_as_it_is(here: Path, capfd) -> None:
     )
 
 
-def test_a_column_of_names_is_left_out_and_told(here: Path, capfd) -> None:
+def test_a_column_of_names_is_left_out_and_reported(here: Path, capfd) -> None:
     rows = "\n".join(f"name {i},{i},{2 * i}" for i in range(70))
     (here / "named.csv").write_text(f"name,x,y\n{rows}\n")
     assert "left out 'name': 70 distinct texts, at most 64 are accepted" in str(
@@ -268,7 +268,7 @@ def test_dates_of_another_order_are_left_out_with_advice(separator: str, here: P
     rows = "\n".join(f"{day},{i},{2 * i}" for i, day in enumerate(days))
     (here / "dated.csv").write_text(f"day,x,y\n{rows}\n")
     said = str(ok(capfd, "fit", "dated.csv", "--target", "y", "--out", "m.regard", "--bandwidth", "3"))
-    assert "left out 'day': 84 distinct texts, at most 64 are accepted, and dates are read as 2024-12-31 only" in said
+    assert "left out 'day': 84 distinct texts, at most 64 are accepted; dates are recognised as such in" in said
 
 
 @pytest.mark.parametrize("cells", [("1", "", "3", ""), ("red", "", "blue", " ")])

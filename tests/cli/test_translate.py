@@ -76,7 +76,7 @@ def test_lines_in_lines_out_and_an_empty_line_stays(capfd, monkeypatch: pytest.M
     assert ok(capfd, "translate", "run", model, "in.txt", "--beam", "3")[0] == "".join(f"{text}\n" for text in wide)
 
 
-def test_eval_tells_exact_bleu_and_chrf(capfd) -> None:
+def test_eval_prints_exact_bleu_and_chrf(capfd) -> None:
     model = trained(capfd)
     out, _ = ok(capfd, "translate", "eval", model, "pairs.tsv")
     # Words of one to four letters are one token each.
@@ -98,7 +98,7 @@ def test_eval_of_a_model_in_small_letters_compares_small_letters(capfd) -> None:
     assert json.loads(ok(capfd, "translate", "eval", model, "upper.tsv", "--json")[0])["exact"] == 1.0
 
 
-def test_align_writes_where_it_looked(capfd, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_align_writes_the_most_attended_tokens(capfd, monkeypatch: pytest.MonkeyPatch) -> None:
     model = trained(capfd)
     Path("two.tsv").write_text("abc\tcba\nq\tq\n")
     pharaoh = ok(capfd, "translate", "align", model, "two.tsv")[0].splitlines()

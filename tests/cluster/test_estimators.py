@@ -48,7 +48,7 @@ WEIGHTS = {
 
 
 def quietly(call, *arguments):
-    """Without the warning about rows that have nobody in reach."""
+    """Without the warning about empty rows."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".* have no training row within the bandwidth")
         return call(*arguments)
@@ -224,7 +224,7 @@ def test_nothing_is_computed_before_it_is_asked_for():
 
 
 def test_rows_are_gathered_nowhere():
-    """What this process sees of a fit is small, however many rows there are."""
+    """What this process receives of a fit is small, however many rows there are."""
     seen = []
 
     class Watching(dask.callbacks.Callback):
@@ -314,7 +314,7 @@ def test_what_needs_rows_in_memory_says_so():
         regard.AttentionRegressor().fit(cut(X, "halves"), cut(Y, "halves"))
 
 
-def test_rows_with_nobody_in_reach():
+def test_empty_rows():
     far = np.array([[0.0, 100.0], [1e3, 1e3]])
     options = {"kernel": "boxcar", "bandwidth": H}
     with pytest.warns(UserWarning, match="1 of 2 rows of X .* the nearest training row will be used"):

@@ -92,7 +92,7 @@ def test_other_shapes_of_w(w, degree):
     assert np.allclose(back, a.w, rtol=0, atol=1e-11 * np.abs(a.w).max())
 
 
-def test_looking_at_some_rows():
+def test_evaluating_some_rows():
     here, there, power = pair("gaussian", 0, "importances", "squared", None)
     rows = np.arange(0, len(here.key), 7)
     a, b = here.evaluated_at(rows)(W, gradient=True), there.evaluated_at(rows)(np.ldexp(W, power), gradient=True)
@@ -136,7 +136,7 @@ def many_rows(n, seed=0):
 
 
 def test_one_worker_learns_what_one_machine_learns():
-    """Up to a million rows, here 24,000 of them: the same steps, and all rows are looked at in one dimension."""
+    """Up to a million rows, here 24,000 of them: the same steps, and all rows are evaluated in one dimension."""
     x, y = many_rows(24_000)
     here, there = regard.NadarayaWatsonRegressor().fit(x, y), regard.NadarayaWatsonRegressor()
     there.fit(cut(x, "halves"), cut(y, "halves"))
@@ -161,8 +161,8 @@ def tiny(monkeypatch):
     return monkeypatch
 
 
-def test_beyond_all_rows_are_looked_at_where_that_is_quick(tiny):
-    """A bag says where to begin, and all rows, by map and reduce, where to end."""
+def test_beyond_that_all_rows_are_evaluated_where_that_is_quick(tiny):
+    """A subsample gives the start, and all rows, by map and reduce, the end."""
     tiny.setattr(subsampling, "MAX_SECONDS_PER_ROW", np.inf)
     x, y = many_rows(400)
     here, there = regard.NadarayaWatsonRegressor().fit(x, y), regard.NadarayaWatsonRegressor()

@@ -176,7 +176,7 @@ def test_pairs_of_chunks_that_cannot_matter_are_never_scheduled():
     close(near.output, regard.pool(x, x, x, Gaussian(1.0), tol=0.0).output)
 
 
-def test_the_plan_tells_of_pairs_bytes_and_time():
+def test_the_plan_states_pairs_bytes_and_time():
     lazy = da.arange(1000, chunks=100, dtype=float)
     plan = regard.explain_plan(lazy, lazy, lazy, Gaussian(1.0))
     assert plan.blocks == (10, 10)

@@ -1,4 +1,4 @@
-"""Which shelves a query has to see: from boxes alone, and never one too few."""
+"""Which blocks a query needs: from bounding boxes alone, and never one too few."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENDING = tuple(name for name in RADIAL if name not in SOFT)
 
 
 class Rows:
-    """Keys in clumps, sorted along a line and cut into shelves of uneven lengths, one of them empty."""
+    """Keys in clumps, sorted along a line and cut into blocks of uneven lengths, one of them empty."""
 
     def __init__(self, seed: int, width: int, offset: float = 0.0, weights: str = "none") -> None:
         rng = np.random.default_rng(seed)
@@ -60,7 +60,7 @@ class Rows:
         )
 
     def lost(self, score: Any, seen: Any, barred: Any = None) -> Any:
-        """The share (Q,) of each query's attention on shelves that it does not see, in extended precision."""
+        """The fraction (Q,) of each query's attention on blocks that are not selected, in extended precision."""
         heights = scores(score, self.query, self.key) + np.log(np.where(self.weight > 0, self.weight, 1.0))
         heights[:, self.weight == 0] = -np.inf
         if barred is not None:
@@ -108,7 +108,7 @@ def test_what_is_not_seen_does_not_show(kernel, metric, offset, weights):
 
 
 @pytest.mark.parametrize("kernel", [*RADIAL, "nearest"])
-def test_most_shelves_are_far_from_a_query(kernel):
+def test_most_blocks_are_far_from_a_query(kernel):
     rows = Rows(0, 2)
     score = (Nearest if kernel == "nearest" else RADIAL[kernel])(50.0)
     seen = blocks_in_reach(Bounds(rows.query, rows.query), rows.shelves, score, nearest=True)
@@ -121,7 +121,7 @@ def test_most_shelves_are_far_from_a_query(kernel):
 
 @pytest.mark.parametrize("kernel", [*RADIAL, "nearest"])
 @pytest.mark.parametrize("metric", ["scalar", "matrix"])
-def test_a_box_of_queries_sees_what_any_of_them_needs(kernel, metric):
+def test_a_box_of_queries_selects_what_any_of_them_needs(kernel, metric):
     for seed in SEEDS:
         rows = Rows(seed, 3)
         score = (Nearest if kernel == "nearest" else RADIAL[kernel])(metrics(3, seed)[metric])
@@ -158,7 +158,7 @@ def test_where_nothing_is_sure_everything_is_seen():
     assert (blocks_in_reach(at, rows.shelves, RADIAL["gaussian"](0.0)) == stands).all()
 
 
-def test_kernels_that_end_need_nobody_beyond_their_end():
+def test_compact_kernels_need_no_key_beyond_their_support():
     rows = Rows(0, 2)
     at = Bounds(rows.query, rows.query)
     for kernel in ENDING:

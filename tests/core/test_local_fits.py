@@ -125,7 +125,7 @@ def test_one_key_in_reach_is_a_flat_line(ridge, engine):
             assert np.abs(among.output - 2.0).max() <= 1e-9
 
 
-def test_directions_nobody_spans_are_flat():
+def test_directions_without_variation_have_slope_zero():
     """Keys on a line in the plane, and a feature that does not vary: the least slope that fits, in units of spread."""
     t = np.linspace(-1.0, 1.0, 9)
     query = np.array([[0.2, 0.2]])

@@ -1,4 +1,4 @@
-"""Long work tells whoever watches how far it is, and stops when told to."""
+"""Long work reports its progress to a callback, which may stop it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_jobs_are_counted_to_the_end(monkeypatch, threads, score, engine):
     assert who == {threading.current_thread()}
 
 
-def test_whoever_watches_may_stop_the_work():
+def test_a_callback_may_stop_the_work():
     def stop(done: int, total: int) -> None:
         raise KeyboardInterrupt
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from regard import LocalLinearRegressor, pool
 from regard.core.problem import build
 from regard.engines.cpu import graded
 from regard.pooling.functions import explain_plan
@@ -75,19 +76,17 @@ def test_weights_in_single_precision_keep_the_bound():
 @pytest.mark.parametrize("least", [1.0, 1e-6, 0.0])
 def test_distances_of_grades_keep_what_they_promise(least):
     distance2, mass = rng.uniform(0.0, 120.0, 60), rng.uniform(0.0, 128.0, 60)
-    reach = np.empty(2)
-    graded_sums.grade_distances(mass, distance2, least, 1e-9, 1e-9, 3.0, reach)
-    skip, single = reach
+    limits = np.empty(2)
+    graded_sums.grade_distances(mass, distance2, least, 1e-9, 1e-9, 3.0, limits)
+    skip, single = limits
     assert single <= skip
 
     def at_most(distance: float, counted: Any = slice(None)) -> Any:
         return np.maximum(distance2[counted], distance)
 
-    if np.isfinite(skip):
+    assert np.isfinite(skip) == (single < skip) == (least > 0.0)
+    if least > 0.0:
         assert (mass * np.exp(-0.5 * at_most(skip))).sum() <= 1e-9 * least * (1.0 + 1e-12)
-    else:
-        assert least == 0.0
-    if single < skip:
         inside = distance2 < skip
         errors = [graded_sums._error_of_single(float(one), 3.0) for one in at_most(single, inside)]
         assert mass[inside] @ errors <= 1e-9 * least * (1.0 + 1e-12)
@@ -103,6 +102,21 @@ def test_queries_far_from_all_keys_and_wide_data_are_exact():
         for one, two in zip(got.partial[1:3], expected.partial[1:3], strict=True):
             shift = np.exp(got.partial.peak - expected.partial.peak).reshape(-1, *(1,) * (one.ndim - 1))
             np.testing.assert_allclose(one * shift, two, rtol=1e-7, atol=1e-9 * np.abs(two).max())
+
+
+@pytest.mark.parametrize("engine", ["auto", "graded"])
+def test_lines_of_queries_beyond_float64_are_those_of_the_nearest_key(engine):
+    """Every score of theirs overflows: another engine computes the second step of the plan."""
+    query = np.concatenate([QUERY, [[1e200, 0.0, 0.0], [0.0, -1e300, 0.0]]])
+    key, value = KEY[:3000], VALUE[:3000, 0]
+    model = LocalLinearRegressor(bandwidth=0.1, engine=engine).fit(key, value)
+    expected = LocalLinearRegressor(bandwidth=0.1, engine="reference").fit(key, value)
+    np.testing.assert_allclose(model.predict(query), expected.predict(query), rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(
+        pool(query, key, value, Gaussian(8.0), engine="graded").output,
+        pool(query, key, value, Gaussian(8.0), engine="reference").output,
+        atol=1e-8,
+    )
 
 
 def test_threads_and_jobs_change_nothing():

@@ -1,4 +1,4 @@
-"""Engine ``pruned``: what it skips is below rounding, what it sees is right, and it does skip."""
+"""Engine ``pruned``: what it skips is below rounding, what it computes is right, and it does skip."""
 
 from __future__ import annotations
 
@@ -196,8 +196,8 @@ def nothing_above(tol: float, problem: Problem) -> None:
     assert not visited.all()
 
 
-def seen_share(problem: Problem, monkeypatch: Any) -> tuple[float, float]:
-    """Shares of the tiles that the moments and the adjoint pass look at."""
+def evaluated_fractions(problem: Problem, monkeypatch: Any) -> tuple[float, float]:
+    """Fractions of the tiles that the forward and the backward pass evaluate."""
     shares = []
     step = plan(problem.sketch(), "pruned").steps[0]
     lanes = block_lanes(problem.query.dtype.itemsize)
@@ -221,14 +221,16 @@ def seen_share(problem: Problem, monkeypatch: Any) -> tuple[float, float]:
 
 @pytest.mark.parametrize("score", [Gaussian(3.0), Gaussian(TURN * 3), Laplace(60.0), Tricube(0.7)])
 def test_it_does_skip(score, monkeypatch):
-    moments, adjoint = seen_share(make(DATA["itself"], score, exclude=(np.arange(300), np.arange(300))), monkeypatch)
+    moments, adjoint = evaluated_fractions(
+        make(DATA["itself"], score, exclude=(np.arange(300), np.arange(300))), monkeypatch
+    )
     assert 0.0 < adjoint < 0.35
     assert 0.0 < moments < 0.35
 
 
-def test_it_sees_everything_where_everything_counts(monkeypatch):
+def test_every_tile_is_evaluated_where_every_tile_counts(monkeypatch):
     monkeypatch.setattr(pruning, "every_pair_counts", lambda problem, space: False)
-    assert seen_share(make(DATA["itself"], Gaussian(0.01)), monkeypatch) == (1.0, 1.0)
+    assert evaluated_fractions(make(DATA["itself"], Gaussian(0.01)), monkeypatch) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize("score", [Gaussian, Laplace, Tricube])

@@ -277,7 +277,7 @@ def test_empty_rows_pull_nowhere(score, dtype, engine):
 
 @pytest.mark.parametrize(("Q", "K"), [(0, 7), (4, 0), (0, 0)])
 @taken(["gaussian-scalar", "gaussian-matrix", "tricube-feature", "nearest-scalar", "dot", "additive"])
-def test_nobody_pulls_nowhere(score, Q, K, engine):
+def test_gradients_of_empty_problems(score, Q, K, engine):
     inputs = make_inputs("plain", Q, K, 2, d=D)
     problem = build(*inputs[:3], SCORES[score])
     got = pull(problem, engine, lambda p: mean_adjoint(p, finish(p).output, np.ones((Q, 2))))

@@ -331,7 +331,7 @@ def test_without_finufft_it_takes_nothing(monkeypatch):
         spectral.moments(problem, step(problem))
 
 
-def test_nobody_to_attend_to_and_nobody_who_asks():
+def test_no_keys_and_no_queries():
     none = np.zeros((0, 1))
     for query, key in ((X[:, :1], none), (none, X[:, :1])):
         problem = build(query, key, key, Gaussian(1.0))

@@ -69,7 +69,7 @@ def test_far_queries_stay_among_the_values():
             assert ((Y.min() <= answers) & (answers <= Y.max())).all()
 
 
-def test_nothing_to_tell_apart_is_the_mean():
+def test_without_differences_the_answer_is_the_mean():
     for score in SCORES:
         model = small(score, max_iter=1).fit(np.ones((6, 2)), np.arange(6.0))
         np.testing.assert_allclose(model.predict(QUERIES), 2.5)

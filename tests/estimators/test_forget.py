@@ -272,7 +272,7 @@ def test_44_the_last_row_that_counts_stays():
     np.testing.assert_allclose(one.predict(NEW), Y[3])
 
 
-def test_classes_that_were_told_stay():
+def test_classes_that_were_passed_stay():
     model = NadarayaWatsonClassifier(bandwidth=0.7).partial_fit(X[:2], ["a", "b"], classes=["a", "b", "c"])
     model.partial_fit(X[2:3], ["c"]).forget([2])
     assert model.classes_.tolist() == ["a", "b", "c"]

@@ -1,4 +1,4 @@
-"""scikit-learn's own checks on every estimator, none skipped, and the conventions they do not look at."""
+"""scikit-learn's own checks on every estimator, none skipped, and the conventions they do not check."""
 
 from __future__ import annotations
 

@@ -241,7 +241,7 @@ def test_searches_with_every_value(case, rows):
 
 
 def most_rows(name, options):
-    """Rows up to which ``make soak`` searches: estimators of heads and networks look at all pairs many times."""
+    """Rows up to which ``make soak`` searches: estimators of heads and networks evaluate all pairs many times."""
     if name not in WITH_BANDWIDTH:
         return head_search.FINAL_ROWS
     return (

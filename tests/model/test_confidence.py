@@ -77,7 +77,7 @@ def test_the_bootstrap_agrees_with_the_formula_where_there_is_no_bias():
     assert np.allclose((high + low) / 2.0, model.predict(NEW), atol=0.6 * error.max())
 
 
-def test_the_bootstrap_sees_bias_and_repeats_itself():
+def test_the_bootstrap_includes_bias_and_is_reproducible():
     peak = np.linspace(-2.0, 2.0, 200)[:, None]
     model = regard.NadarayaWatsonRegressor(bandwidth=0.5).fit(peak, np.exp(-4.0 * peak[:, 0] ** 2))
     plain, shifted = model.predict([[0.0]])[0], model.confidence_interval([[0.0]], method="bootstrap", random_state=1)

@@ -148,7 +148,7 @@ def test_thresholds(factor: float, excess: float, verdict: str) -> None:
     assert found.gap == pytest.approx(0.5 + excess)
 
 
-def test_where_only_chance_gains_looking_everywhere_is_right() -> None:
+def test_where_only_chance_gains_the_mean_is_right() -> None:
     found = PLAIN._replace(factor=50.0, loo_loss=1.03, mean_loss=1.01)
     assert found.says_nothing
     assert found.verdict == "about right"
@@ -355,7 +355,7 @@ def test_straightness_is_along_the_feature_that_matters() -> None:
     [(10.0, "too thin, like a needle: w is too large"), (1.0, "about right"), (0.1, "too thick, like a river")],
 )
 @pytest.mark.parametrize("case", [0, 11], ids=named)
-def test_told_in_words(case: int, factor: float, words: str) -> None:
+def test_the_text_of_a_diagnosis(case: int, factor: float, words: str) -> None:
     found = sharpened(learned(case), factor).diagnose()
     text = str(found)
     lines = text.split("\n")

@@ -167,7 +167,7 @@ def test_slopes_have_errors_of_their_own():
         model.effect_errors(AT, "np")
 
 
-def test_nobody_in_reach_moves_nothing():
+def test_effects_of_empty_rows_are_zero():
     model = NadarayaWatsonRegressor("biweight", bandwidth=1.0, empty="nan").fit(X, Y)
     assert (model.effect_errors([[50.0, 0.0, 0.0]]) == 0.0).all()
 

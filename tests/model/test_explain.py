@@ -222,14 +222,14 @@ def test_31_far_is_far_and_near_is_not(name):
     assert "Far from everything" not in str(near)
 
 
-def test_a_bandwidth_so_narrow_that_all_are_alone_makes_nobody_far():
+def test_a_bandwidth_narrower_than_all_distances_makes_no_query_far():
     """Learned on a grid, a bandwidth may be a tenth of its steps; the rows between its points are still near."""
     grid = np.arange(50.0)[:, None]
     model = NadarayaWatsonRegressor(bandwidth=0.1).fit(grid, grid[:, 0])
     assert model.explain([[25.5], [50.5], [52.5]]).far.tolist() == [False, False, True]
 
 
-def test_nobody_in_reach():
+def test_explanations_of_empty_rows():
     at = np.array([[0.0, 0.0, 0.0], [50.0, 0.0, 0.0]])
     model = NadarayaWatsonRegressor("epanechnikov", bandwidth=1.0).fit(X, Y)
     with pytest.warns(UserWarning, match="no training row within the bandwidth") as caught:
@@ -275,7 +275,7 @@ def test_other_bad_input():
     assert len(model.explain(AT, top=1000)[0].index) <= 90
 
 
-def test_a_deleted_row_is_never_told_of():
+def test_a_deleted_row_is_never_listed():
     """43: a weight of zero is deletion, also for the distance to the nearest row."""
     weight = np.ones(90)
     weight[5] = 0.0
@@ -334,7 +334,7 @@ def test_a_picture(tmp_path):
         plot.ExplanationDisplay.from_estimator(model, AT[:2])
 
 
-def test_mixed_tables_are_told_by_column():
+def test_mixed_tables_are_explained_by_column():
     frame = pandas.DataFrame({"size": X[:, 0], "kind": np.where(X[:, 1] > 0, "flat", "house")})
     model = NadarayaWatsonRegressor(bandwidth=[0.5, 0.2]).fit(frame, Y)
     told = model.explain(frame[:5], top=90)

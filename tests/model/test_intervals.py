@@ -240,7 +240,7 @@ def test_two_rows_are_too_few_for_a_rank_and_one_has_nothing_to_leave_out(name):
         MODELS[name]().fit([[0.0, 0.0]], [1.0]).predict([[0.5, 0.0]], return_std=True)
 
 
-def test_rows_with_nobody_in_reach_follow_empty():
+def test_intervals_of_empty_rows_follow_empty():
     far = [[0.5, 0.5], [50.0, 50.0]]
     with pytest.warns(UserWarning, match="1 of 2 rows"):
         nearest = regard.NadarayaWatsonRegressor("epanechnikov", bandwidth=1.0).fit(X, Y).predict_interval(far)

@@ -41,7 +41,7 @@ def test_relearning_starts_from_what_was_learned_and_does_not_write_to_it():
 
 
 @pytest.mark.parametrize("options", [{"bandwidth": "gcv"}, {"optimizer": "sgd", "random_state": 0}])
-def test_other_criteria_are_not_walked_down_again(options):
+def test_other_criteria_are_not_minimised_again(options):
     X = rng.random((50, 1))
     model = regard.NadarayaWatsonRegressor(**options).fit(X, np.sin(6.0 * X[:, 0]))
     model.predict(X[:1], return_std=True)
@@ -87,7 +87,7 @@ def test_a_spread_that_does_not_vary_is_hardly_found_to():
 
 
 def test_sharp_attention_does_not_compete():
-    """Three neighbours to a row: too few for a spread, however well it seems to foretell."""
+    """Three neighbours to a row: too few for a scale, however well it seems to predict."""
     x = np.arange(300.0)[:, None]
     residual = np.repeat(np.random.default_rng(12).normal(size=(100, 1)), 3, axis=0)
     assert learn_residual_scale([(Head(1.0, Gaussian(1.0)), x, x)], residual, None).widening <= WIDENINGS[1]

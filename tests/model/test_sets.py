@@ -56,7 +56,7 @@ def test_probabilities_that_are_right_stay():
     label = (rng.random(5000) < truth).astype(int)
     found = learn_calibration(np.column_stack([1.0 - truth, truth]), label, np.ones(5000))
     assert found.temperature == pytest.approx(1.0, abs=0.1)
-    assert found.share < 0.05
+    assert found.frequency_weight < 0.05
 
 
 def test_a_temperature_is_undone():

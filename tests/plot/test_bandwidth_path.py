@@ -79,7 +79,7 @@ def test_several_w_are_drawn_as_multiples(table):
     assert display.chosen_text_.get_text() == "the learned w"
 
 
-def test_wild_losses_do_not_hide_the_valley():
+def test_extreme_losses_do_not_hide_the_minimum():
     display = BandwidthPathDisplay([1.0, 2.0, 4.0, 8.0], [1.0, 0.5, 2.0, 1e6], chosen=2.0).plot()
     assert display.ax_.get_ylim()[1] < 10.0
     calm = BandwidthPathDisplay([1.0, 2.0, 4.0], [1.0, 0.5, 2.0]).plot()

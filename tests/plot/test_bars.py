@@ -115,7 +115,7 @@ def test_several_features_and_classes_are_written_out(table):
     assert display.ax_.get_title() == "cat predicted at x = 0.2"
 
 
-def test_nobody_in_reach_is_no_error():
+def test_empty_rows_are_no_error():
     model = NadarayaWatsonRegressor(kernel="boxcar", bandwidth=1.0, empty="nan").fit([[0.0], [1.0]], [0.0, 1.0])
     display = NeighbourDisplay.from_estimator(model, [[9.0]])
     assert widths(display) == [0.0]

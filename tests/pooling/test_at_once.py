@@ -220,7 +220,7 @@ def test_it_is_what_the_plan_says(d):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("rows", [1, 16, 35])
-def test_rows_are_laid_out_and_looked_at(rows, dtype):
+def test_rows_are_laid_out_and_checked(rows, dtype):
     query, key, value = problem(rows, rows, 3, dtype)
     lanes = 16 if dtype is np.float64 else 32
     queries, columns = np.empty((-(-rows // lanes), 3, lanes), dtype), np.empty((2, rows), dtype)
@@ -269,7 +269,7 @@ def test_few_pairs_stay_inside_the_values_and_load_nothing():
 @pytest.mark.parametrize(
     ("where", "bad"), [(0, np.nan), (1, np.inf), (2, np.nan), (2, -np.inf), (2, 1e200), (0, 20.0), (0, 1e200)]
 )
-def test_few_pairs_that_need_a_closer_look_go_the_usual_way(where, bad):
+def test_few_pairs_that_need_more_precision_take_the_usual_way(where, bad):
     given = [array.copy() for array in problem(10, 20)]
     given[where][3] = bad
     assert run_at_once(*given, Gaussian(), None) is None

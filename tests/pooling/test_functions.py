@@ -129,7 +129,7 @@ def test_no_keys(score, engine):
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @taken(EACH, "mask")
-def test_rows_nobody_may_attend_to(score, dtype, engine):
+def test_queries_that_may_attend_to_no_key(score, dtype, engine):
     inputs = make_inputs("plain", 40, 6, 2, d=2, dtype=dtype)
     nobody = np.zeros((40, 6), bool)
     nobody[:, 2] = True

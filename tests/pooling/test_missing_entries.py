@@ -76,7 +76,7 @@ def test_means_and_weights_are_the_formula(weight, keys_with_gaps):
 
 
 @pytest.mark.parametrize("d", [1, 8, 9, 20])
-def test_rows_are_told_apart_by_every_column_they_lack(d):
+def test_rows_are_grouped_by_every_column_they_lack(d):
     query, key, value = problem(0.1, d=d)
     w = RNG.uniform(0.2, 0.5, d)
     _, compared, u2 = parts(query, key, w)

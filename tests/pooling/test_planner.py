@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError, fields, replace
 
 import numpy as np
 import pytest
@@ -97,11 +97,19 @@ def test_a_named_engine_is_never_replaced(engine, size):
     for score in (Gaussian(), Boxcar(), Nearest(), DotProduct(), ADDITIVE):
         made = plan(sketch(queries=size, keys=size, score=score), engine)
         # Fast engines say in the plan who answers for queries beyond every score.
-        others = {"tiled"} if engine in ("sorted", "spectral") else set()
+        others = {"tiled"} if engine in ("graded", "sorted", "spectral") else set()
         assert made.steps[0].engine == engine
         assert {step.engine for step in made.steps[1:]} <= {engine} | others
         assert not made.candidates
         assert made.steps[0].reason == "asked for by name"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_engine_of_the_second_step_takes_its_score(engine):
+    """The softmax limit of far queries is a score of its own, which not every engine takes."""
+    made = plan(sketch(queries=1000, keys=1000, width=1, degree=2), engine)
+    for step in made.steps[1:]:
+        assert costs.refusal(step.engine, replace(made.sketch, score=step.score)) is None
 
 
 @pytest.mark.parametrize("engine", ["", "Tiled", "numpy", None, 3])
@@ -328,7 +336,7 @@ def test_reach_shrinks_with_the_span_and_the_tolerance():
     assert costs.fraction_in_reach(sketch(**MANY, score=Tricube(), span=(50.0,), width=1)) < 0.05
 
 
-def test_a_problem_tells_its_span_in_bandwidths():
+def test_a_problem_has_its_span_in_bandwidths():
     x = np.array([[0.0, 1.0], [4.0, 3.0]] * 600)
     far = x + np.array([0.0, 2.0])
     told = [build(x, far, x[:, :1], Gaussian(w)).sketch().span for w in (0.5, [1.0, 3.0], np.array([[1.0], [1.0]]))]
@@ -378,7 +386,7 @@ def test_explain_plan_refuses_what_pool_refuses():
         assert errors[0] == errors[1]
 
 
-def test_planning_looks_at_no_data():
+def test_planning_reads_no_data():
     """A Sketch holds sizes, kinds and widths; the score's parameters are the only arrays in it."""
     for field in fields(Sketch):
         value = getattr(sketch(), field.name)

@@ -126,7 +126,7 @@ def test_far_queries_compare_batches_in_twice_the_precision(score, far):
 
 
 def test_plain_merging_would_not_do():
-    """The check above sees the rounding it is about."""
+    """The check above detects the rounding it is about."""
     query, key, value = np.array([[1e7]]), np.array([[0.0], [1e-7]]), np.array([0.0, 1.0])
     rounded = -0.5 * (query - key.T) ** 2
     weight = np.exp(rounded - rounded.max())
@@ -161,7 +161,7 @@ def test_one_batch_at_the_limit_and_one_in_reach():
 
 
 @pytest.mark.parametrize("name", [name for name, score in RADIAL.items() if score.kernel.compact])
-def test_compact_kernels_with_nobody_in_some_batches(name):
+def test_compact_kernels_with_empty_rows_in_some_batches(name):
     key = np.arange(12.0)
     value, query = key**2, np.array([0.0, 5.25, 11.5, 40.0])
     score = RADIAL[name](1.0)

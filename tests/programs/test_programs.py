@@ -1,4 +1,4 @@
-"""Compiled programs: their arithmetic, their cache, and their manners."""
+"""Compiled programs: their arithmetic, their cache, and interruptions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def exp2_products(block):
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    """Small programs around the arithmetic, cached where nobody finds them again."""
+    """Small programs around the arithmetic, cached in a folder of their own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NUMBA_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
 
@@ -112,7 +112,7 @@ def test_powers_of_two_against_mpmath(tiny):
 
 
 @every_dtype
-def test_decay_is_exactly_zero_where_nobody_attends(dtype, tiny):
+def test_decay_is_exactly_zero_below_the_cutoff(dtype, tiny):
     cap = dtype(CUTOFF_EXPONENT[dtype().itemsize] / LOG2E)
     largest = np.finfo(dtype).max
     got = run_decays(tiny, np.array([0.0, 1.0, np.nextafter(cap, dtype(0.0)), cap, largest, np.inf, np.nan], dtype))

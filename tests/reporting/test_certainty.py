@@ -50,7 +50,7 @@ def mixed():
     return X, y
 
 
-def test_training_rows_are_judged_by_the_spread_that_the_others_tell(model, tmp_path):
+def test_training_rows_are_judged_by_the_scale_of_the_other_residuals(model, tmp_path):
     facts, sure, _ = looked_at(model, FRAME, DATA.y)
     model.predict_interval(FRAME[:1])
     shown = model.standardised_residuals_
@@ -178,8 +178,8 @@ def test_one_new_row(model, tmp_path):
     assert "lie inside their interval" in page.text
 
 
-def test_nobody_in_reach_of_a_row_left_out(tmp_path):
-    """Of 12 rows two are alone; asking about one of them without itself is not the caller's mistake."""
+def test_a_row_left_out_may_be_empty(tmp_path):
+    """Two of 12 rows have no neighbour; evaluating them without themselves is not the caller's mistake."""
     x = np.r_[np.linspace(0.0, 1.0, 10), 5.0, 9.0][:, None]
     for empty in ("nearest", "nan", "raise"):
         model = regard.NadarayaWatsonRegressor(kernel="epanechnikov", bandwidth=0.5, empty=empty).fit(x, x[:, 0])
@@ -199,7 +199,7 @@ def test_rows_without_weight_are_not_judged(weight):
     assert np.array_equal(facts.rows[sure.rows], np.flatnonzero(weight > 0))
 
 
-def test_many_rows_are_looked_at_in_part_and_it_is_said(model, monkeypatch, tmp_path):
+def test_of_many_rows_a_part_is_evaluated_and_reported(model, monkeypatch, tmp_path):
     monkeypatch.setattr("regard.reporting.certainty.MAX_ROWS", 40)
     monkeypatch.setattr("regard.reporting.certainty.MAX_ROWS_OF_SCALE", 50)
     fresh = fixed().fit(FRAME, DATA.y)

@@ -30,7 +30,7 @@ def model():
     return regard.KernelRegressor().fit(FRAME, DATA.y)
 
 
-def test_it_tells_what_the_library_says(model, tmp_path):
+def test_the_report_prints_what_the_library_returns(model, tmp_path):
     page = read(regard.report(model, FRAME, DATA.y, tmp_path / "page.html", target="price"))
     error = np.sqrt(np.mean((model.loo_predictions_ - DATA.y) ** 2))
     assert "What was learned about price" in page.text

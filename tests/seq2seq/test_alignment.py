@@ -155,7 +155,7 @@ def test_columns_stand_under_each_other():
     assert len({columns(line) for line in lines}) == 1
 
 
-def test_the_largest_share_is_told_however_small():
+def test_the_largest_weight_is_listed_however_small():
     row = np.full((1, 20), 0.05)
     assert as_text(Aligned(("x",), ("s",) * 20, row)) == "x ← s   5 %"
 

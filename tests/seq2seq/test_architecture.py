@@ -126,7 +126,7 @@ def test_gradients_are_those_of_differences(used):
 
 
 @pytest.mark.parametrize("kind", [KINDS["standard"], KINDS["lstm"], KINDS["none"]], ids=["standard", "lstm", "none"])
-def test_where_own_is_set_the_step_hears_itself(kind):
+def test_where_own_is_set_the_input_is_the_last_prediction(kind):
     whole = model(**kind)
     expected, _ = whole(SOURCE, LENGTHS, TARGET)
     never, _ = whole(SOURCE, LENGTHS, TARGET, torch.zeros(3, 4, dtype=torch.bool))
@@ -140,7 +140,7 @@ def test_where_own_is_set_the_step_hears_itself(kind):
     assert not torch.equal(heard, TARGET)
 
 
-def test_hard_attention_looks_at_the_likeliest_or_draws():
+def test_hard_attention_takes_the_most_probable_token_or_samples():
     hard, soft = model(attention="hard"), model()
     _, likeliest = hard(SOURCE, LENGTHS, TARGET)
     assert set(likeliest.unique().tolist()) == {0.0, 1.0}

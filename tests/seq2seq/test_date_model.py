@@ -44,7 +44,7 @@ def test_ctrl_c_is_ctrl_c():
         date_model.learn_dates(watch=lambda _: signal.raise_signal(signal.SIGINT))
 
 
-def test_progress_is_told():
+def test_progress_is_reported():
     heard = []
     date_model.learn_dates(watch=heard.append)
     assert heard[-1].step == heard[-1].steps

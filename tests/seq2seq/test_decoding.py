@@ -93,7 +93,7 @@ def test_a_wide_beam_finds_the_best_there_is(seed):
     assert best.score == pytest.approx(max(scores.values()), rel=1e-9)
 
 
-def test_every_step_looked_at_the_whole_sentence_and_no_further():
+def test_every_step_attends_to_the_whole_sentence_and_no_further():
     encoder, decoder = model(0)
     source, lengths = sentences(0)
     for said, length in zip(greedy(decoder, encoder(source, lengths), ENDS), lengths, strict=True):
@@ -124,8 +124,8 @@ def test_words():
         beam(decoder, encoder(*sentences(0)), ENDS, width=0)
 
 
-def test_who_has_ended_leaves_the_batch(monkeypatch):
-    """Rows computed: all of them while more than half speak, then those that are left."""
+def test_finished_hypotheses_leave_the_batch(monkeypatch):
+    """Rows computed: all of them while more than half are unfinished, then those that are left."""
     encoder, decoder = model(0)
     source, lengths = torch.full((8, 12), 5), torch.tensor([1, 1, 1, 1, 1, 1, 2, 12])
     rows = []

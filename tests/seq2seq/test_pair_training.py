@@ -1,4 +1,4 @@
-"""From pairs to a translator: it learns, it is told what to leave out, and the options do what they say."""
+"""From pairs to a translator: it learns, reports what it leaves out, and follows its options."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from regard.seq2seq.measures import corpus_bleu, quality
 from regard.seq2seq.model import Architecture, Seq2Seq
 from regard.seq2seq.pair_training import Lesson, PairsTask, SampledSentences, learn
 from regard.seq2seq.token_batches import Sentences
-from regard.seq2seq.trainer import METRICS, Training
+from regard.seq2seq.trainer import METRICS
+from regard.seq2seq.training_settings import Training
 from regard.seq2seq.translator import Translator
 from regard.seq2seq.vocabulary import Vocabulary, token_alignment
 from support.trainings import same, taught, words
 
 
-def test_it_learns_to_reverse_and_looks_where_it_should() -> None:
+def test_it_learns_to_reverse_and_aligns_correctly() -> None:
     train, valid = words(1500, longest=4)
     learned = learn(
         train,

@@ -14,7 +14,8 @@ import torch
 from regard.seq2seq.checkpoints import load
 from regard.seq2seq.pair_training import Lesson, learn
 from regard.seq2seq.processes import Processes
-from regard.seq2seq.trainer import CHECKPOINT, Trainer, Training
+from regard.seq2seq.trainer import CHECKPOINT, Trainer
+from regard.seq2seq.training_settings import Training
 from regard.seq2seq.transformer import TransformerArchitecture
 from regard.seq2seq.translator import Translator
 from support.trainings import Line, words
@@ -92,11 +93,11 @@ def _settings(folder: Path) -> dict:
     return read_sealed(folder / CHECKPOINT, _KIND)[0]["settings"]
 
 
-def test_alone_sums_are_what_was_given() -> None:
+def test_with_one_process_collective_operations_return_what_they_are_given() -> None:
     alone = Processes()
-    assert (alone.rank, alone.count, alone.first) == (0, 1, True)
-    assert alone.sums(2.0, 3.0) == [2.0, 3.0]
-    assert alone.of_first([1.0]) == [1.0]
+    assert (alone.rank, alone.count, alone.is_main) == (0, 1, True)
+    assert alone.all_sum(2.0, 3.0) == [2.0, 3.0]
+    assert alone.broadcast([1.0]) == [1.0]
 
 
 def test_processes_must_divide_the_batches_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:

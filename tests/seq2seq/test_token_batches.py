@@ -22,7 +22,7 @@ def test_every_row_is_in_one_batch(sides: tuple[Sentences, Sentences]) -> None:
         assert max(map(len, batches)) == 32
 
 
-def test_the_seed_tells_the_order(sides: tuple[Sentences, Sentences]) -> None:
+def test_the_seed_determines_the_order(sides: tuple[Sentences, Sentences]) -> None:
     first, again, other = (bucketed(*sides, 32, np.random.default_rng(seed)) for seed in (1, 1, 2))
     assert first == again
     assert first != other

@@ -14,8 +14,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from regard.nn.loo_training import torch_threads
 from regard.seq2seq.checkpoints import CheckpointError
-from regard.seq2seq.trainer import CHECKPOINT, METRICS, DivergedError, Trainer, Training, TrainingProgress
+from regard.seq2seq.trainer import CHECKPOINT, METRICS, DivergedError, Trainer, TrainingProgress
+from regard.seq2seq.training_settings import Training
 from support.trainings import BATCHES, Line, same, weights
 
 EPOCHS = 4
@@ -161,7 +163,7 @@ def test_seconds_end_it() -> None:
     assert outcome.best < math.inf
 
 
-def test_an_epoch_that_time_cut_short_tells_the_loss_of_what_it_saw() -> None:
+def test_an_epoch_cut_short_by_time_reports_the_loss_of_its_batches() -> None:
     seen: list[float] = []
     task = Line(hook=lambda _: time.sleep(0.05))
     loss = task.loss
@@ -213,7 +215,7 @@ def test_a_loss_that_is_no_number_is_an_error() -> None:
         trained(task)
 
 
-def test_a_watcher_is_told_how_far_it_is() -> None:
+def test_a_callback_receives_the_progress() -> None:
     told: list[TrainingProgress] = []
     Trainer(Line(), Training(epochs=EPOCHS), watch=told.append).run()
     assert told[-1].epoch == told[-1].epochs == EPOCHS
@@ -364,8 +366,10 @@ def test_the_fastest_number_of_threads_is_chosen_and_fewer_if_as_fast(monkeypatc
         def step(cost: dict[int, float] = cost) -> None:
             clock[0] += cost.get(torch.get_num_threads(), 0.0)
 
-        assert thread_choice.fastest_threads(step, 4) == chosen
-    assert thread_choice.fastest_threads(lambda: 1 / 0, 1) == 1
+        with torch_threads(4):
+            assert thread_choice.fastest_threads(step) == chosen
+    with torch_threads(1):
+        assert thread_choice.fastest_threads(lambda: 1 / 0) == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -14,7 +14,7 @@ from regard.seq2seq.alignment import error_rate, links
 from regard.seq2seq.decoding import Ends, beam, greedy
 from regard.seq2seq.model import Architecture, Seq2Seq, as_plain, from_plain
 from regard.seq2seq.pair_training import Lesson, learn
-from regard.seq2seq.trainer import Training
+from regard.seq2seq.training_settings import Training
 from regard.seq2seq.transformer import TransformerArchitecture, TransformerLayer
 from regard.seq2seq.translator import Translator
 from regard.seq2seq.vocabulary import Vocabulary, gold_alignments
@@ -53,7 +53,7 @@ def test_padding_steps_and_batches_change_nothing(kind):
     torch.testing.assert_close(whole(garbage, LENGTHS, TARGET)[0], logits)
     encoded = whole.encoder(SOURCE, LENGTHS)
     memory = whole.decoder.remember(encoded)
-    for state in (whole.decoder.start(encoded), whole.decoder.start(encoded, room=7)):
+    for state in (whole.decoder.start(encoded), whole.decoder.start(encoded, capacity=7)):
         for t in range(4):
             output, attended, state = whole.decoder.step(TARGET[:, t], state, memory)
             torch.testing.assert_close(whole.decoder.say(output), logits[:, t])

@@ -78,7 +78,7 @@ def test_56_unknown_words_are_read(letters: Translator, strangers: Translator) -
     assert strangers.translate(["the cat"])[0].source_tokens == ("the", "cat")
 
 
-def test_unknown_words_are_said_by_copying_what_was_looked_at(strangers: Translator) -> None:
+def test_unknown_words_are_copied_from_the_most_attended_token(strangers: Translator) -> None:
     plain = strangers.translate(["the cat sat"])[0]
     copied = strangers.translate(["the cat sat"], copy_unknown=True)[0]
     assert set(plain.tokens) == {"<unk>"}

@@ -81,7 +81,7 @@ def test_105_every_flipped_byte_and_mapped(path: Path, content: bytes) -> None:
 
 
 def test_105_flipped_headers_of_long_arrays_that_are_mapped(path: Path) -> None:
-    """Of a long array only the header is read: every byte of it counts. What follows is not looked at."""
+    """Of a long array only the header is read: every byte of it counts. What follows is not read."""
     X = np.linspace(0.0, 5.0, 3000)[:, None]
     save(regard.NadarayaWatsonRegressor(bandwidth=0.5).fit(X, X[:, 0]), path)
     content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Mapped models answer from the shelves that queries need: the same answers, and little of the file is read."""
+"""Mapped models answer from the blocks that queries need: the same answers, and little of the file is read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ENDING = [name for name, kernel in KERNELS.items() if kernel.compact]
 
 
 @pytest.fixture(autouse=True)
-def small_shelves(monkeypatch):
+def small_blocks(monkeypatch):
     monkeypatch.setattr(mapped, "MIN_ROWS_TO_SORT", ROWS)
     monkeypatch.setattr(mapped, "BLOCK_ROWS", SHELF)
 
@@ -43,14 +43,14 @@ def table(width: int = 2, offset: float = 0.0) -> tuple[Any, Any]:
 
 
 def few(X: Any) -> Any:
-    """Queries at one end, so that most shelves are far."""
+    """Queries at one end, so that most blocks are far."""
     rng = np.random.default_rng(1)
     near = X[np.argsort(((X - X.min(axis=0)) ** 2).sum(axis=1))[:40]]
     return np.concatenate([near[:5], near[rng.integers(40, size=12)] + 0.1 * rng.normal(size=(12, X.shape[1]))])
 
 
 def both(model: Any, path: Path) -> tuple[Any, Any]:
-    """The model in memory, and in its file; the second has shelves."""
+    """The model in memory, and in its file; the second has block bounds."""
     regard.save(model, path, force=True)
     mapped = regard.load(path, mapped=True)
     assert mapped._make_rows is not None
@@ -130,7 +130,7 @@ def test_the_nearest_row_is_found(width, path):
     agree(plain, mapped, few(X))
 
 
-def test_ties_share_across_shelves(path):
+def test_ties_share_across_blocks(path):
     X = np.stack(np.meshgrid(np.arange(30.0), np.arange(30.0)), axis=-1).reshape(-1, 2)
     y = np.random.default_rng(0).normal(size=ROWS)
     half = np.stack(np.meshgrid(np.arange(8) + 0.5, np.arange(8) + 0.5), axis=-1).reshape(-1, 2)
@@ -146,7 +146,7 @@ def test_ties_share_across_shelves(path):
 
 
 @sparse("kernel", ENDING, ["tricube"], ("empty", ["nearest", "nan", "raise"]), ("kind", MEANS_AND_LINES))
-def test_rows_with_nobody_in_reach_are_told_alike(kind, kernel, empty, path):
+def test_empty_rows_are_reported_as_in_memory(kind, kernel, empty, path):
     X, y = table()
     plain, mapped = both(kind(kernel=kernel, bandwidth=12.0, empty=empty).fit(X, y), path)
     Q = np.concatenate([few(X)[:3], [[-14.0, -4.0], [1.0, 1.0], [-1e6, 0.0]]])
@@ -222,7 +222,7 @@ def test_rows_with_gaps_ask_the_whole_model(path):
     assert np.array_equal(mapped.predict(Q), plain.predict(Q))
 
 
-def test_a_model_loaded_into_memory_has_no_shelves(path):
+def test_a_model_loaded_into_memory_has_no_block_bounds(path):
     X, y = table()
     model = regard.NadarayaWatsonRegressor(bandwidth=0.5).fit(X, y)
     plain, mapped = both(model, path)
@@ -247,7 +247,7 @@ def test_a_model_loaded_into_memory_has_no_shelves(path):
     ],
     ids=lambda model: f"{type(model).__name__} {getattr(model, 'bandwidth', '')}",
 )
-def test_models_that_look_at_all_rows_get_none(model, path):
+def test_models_that_need_all_rows_have_none(model, path):
     X, y = table()
     regard.save(model.fit(X, y), path)
     assert "shelves_" not in in_file(path)
@@ -285,7 +285,7 @@ def test_rows_that_come_or_leave_are_known(path):
 
 
 @pytest.mark.parametrize("forged", ["text", {"tuple": []}, {"record": ["Shelves", {"tuple": [1, 2, 3, 4, 5]}]}])
-def test_shelves_that_are_none_are_refused(forged, path, monkeypatch):
+def test_invalid_block_bounds_are_refused(forged, path, monkeypatch):
     X, y = table()
     model = regard.NadarayaWatsonRegressor(bandwidth=0.5).fit(X, y)
     whole = regard.store.models._describe

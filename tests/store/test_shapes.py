@@ -116,7 +116,7 @@ def test_a_wrong_shape_is_refused(case: str, folder: Path, path: Path) -> None:
     refused(saved(case, folder), path)
 
 
-def test_a_wrong_shape_on_the_shelves_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_shape_of_block_bounds_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("regard.model.mapped.MIN_ROWS_TO_SORT", 10)
     monkeypatch.setattr("regard.model.mapped.BLOCK_ROWS", 4)
     rows = np.arange(60.0)[:, None]

@@ -56,7 +56,7 @@ def answer(model, Q=Q):
 
 @lru_cache
 def fitted(name):
-    """An estimator of ``ALL`` fitted to X, which nobody changes."""
+    """An estimator of ``ALL`` fitted to X, which is not changed."""
     return clone(ALL[name]).fit(X, target(ALL[name]))
 
 

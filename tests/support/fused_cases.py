@@ -52,7 +52,7 @@ class Case(NamedTuple):
 
 
 def case(name: str, option: str, dtype: Any, B: int = 2, Q: int = 33, K: int = 37, P: int = 2, d: int = D) -> Case:
-    """A random problem; with a mask the first query of the first member may attend to nobody."""
+    """A random problem; with a mask the first query of the first member may attend to no key."""
     score, weights = parameters(name, dtype, d)
     leaves = [torch.randn(B, n, c, dtype=torch.float64).to(dtype) for n, c in ((Q, d), (K, d), (K, P))]
     options: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Compiles the Triton programs of some calls for an H200, on any machine: the interpreter cannot tell what compiles.
+"""Compile the Triton programs of some calls for an H200, on any machine: the interpreter runs what does not compile.
 
 Run as a script, in a process that does not interpret; the arguments name the calls.
 """

@@ -55,7 +55,7 @@ class Inputs(NamedTuple):
 
 
 def make_inputs(option: str, Q: int, K: int, P: int, d: int = 3, dtype: Any = np.float64, seed: int = 0) -> Inputs:
-    """A random problem of the given sizes; with a mask the first of several queries may attend to nobody."""
+    """A random problem of the given sizes; with a mask the first of several queries may attend to no key."""
     rng = np.random.default_rng([seed, Q, K, P, d])
     query = dyadic(rng.normal(size=(Q, d)))
     key = dyadic(rng.normal(size=(K, d)))

@@ -20,7 +20,7 @@ TINY = np.longdouble(1e-30)
 
 
 class Answers(NamedTuple):
-    """What every row is told, and the pieces it was made of."""
+    """The answer to every row, and the parts it is computed from."""
 
     output: Array  # (n, P)
     alpha: Array  # (n, n)

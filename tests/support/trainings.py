@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from regard.data import Pairs, reversal
 from regard.seq2seq.model import Architecture
 from regard.seq2seq.pair_training import Learned, Lesson, learn
-from regard.seq2seq.trainer import Training
+from regard.seq2seq.training_settings import Training
 
 BATCHES, ROWS = 6, 8
 # Tests run side by side: more threads would only wait for each other.

@@ -156,7 +156,7 @@ def learn_neighbours(
 ) -> NeighbourSearch:
     """The k with the smallest leave-one-out error; several features have the scales of a fixed bandwidth.
 
-    ``neighbours``: k itself, or a share of the rows, in (0, 1); None learns it.
+    ``neighbours``: k itself, or a fraction of the rows, in (0, 1); None learns it.
 
     *Cost*: some 40 passes of O(min(n, 4,000)·n·d) and one of O(n²·d), that one only if k is given; with several
     features a search before.
@@ -186,7 +186,7 @@ def learn_neighbours(
             ladder = sorted({*np.rint(NEIGHBOUR_RATIO**steps).astype(int).clip(1, most).tolist(), most})
             _refine(value, ladder, min(range(len(ladder)), key=lambda i: value(ladder[i])))
         else:
-            value(_given(neighbours, len(hood.points)))
+            value(_neighbour_count(neighbours, len(hood.points)))
     except KeyboardInterrupt:
         if not found:
             raise
@@ -207,8 +207,8 @@ def learn_neighbours(
     )
 
 
-def _given(neighbours: float, points: int) -> int:
-    """k as a whole number; raises ValueError if there are not so many other rows."""
+def _neighbour_count(neighbours: float, points: int) -> int:
+    """k as a whole number; raises ValueError if there are fewer other rows."""
     most = max(1, points - 1)
     k = max(1, round(neighbours * points)) if isinstance(neighbours, float) else int(neighbours)
     if not isinstance(neighbours, float) and k > most:

@@ -30,7 +30,7 @@ class FittedLines(NamedTuple):
     offset: Any  # (q, r)  δ̄
     value: Any  # (q, P)  v̄
     beta: Any  # (q, P, r)
-    pull: Any  # (q, r)  p
+    solved_offset: Any  # (q, r)  p
     ridge: float
     guarded: Any  # (q,)  λ(1 + ‖δ̄‖²)
 
@@ -38,32 +38,32 @@ class FittedLines(NamedTuple):
         """Coefficients (q, B) of h in the columns of φ, for output p."""
         xp, (width, count) = self.xp, (self.mean.shape[1], self.beta.shape[1])
         a, b, _ = _pairs(width)
-        beta, pull, mean = self.beta[:, p], self.pull, self.mean
-        height = 1.0 + (pull * mean).sum(axis=1)[:, None]
+        beta, solved_offset, mean = self.beta[:, p], self.solved_offset, self.mean
+        height = 1.0 + (solved_offset * mean).sum(axis=1)[:, None]
         level = (self.value[:, p] - (beta * mean).sum(axis=1))[:, None]
-        bend = 2.0 * self.ridge * (pull * beta).sum(axis=1)[:, None]
+        bend = 2.0 * self.ridge * (solved_offset * beta).sum(axis=1)[:, None]
         constant = self.by_log_ridge[:, p, None] - height * level - bend * (self.offset * mean).sum(axis=1)[:, None]
         # Of z_a·z_b and z_b·z_a φ has one, of z_a² there is one.
-        both = pull[:, a] * beta[:, b] + pull[:, b] * beta[:, a]
+        both = solved_offset[:, a] * beta[:, b] + solved_offset[:, b] * beta[:, a]
         both[:, np.flatnonzero(a == b)] *= 0.5
-        parts = [constant, level * pull - height * beta + bend * self.offset, both]
+        parts = [constant, level * solved_offset - height * beta + bend * self.offset, both]
         parts += [height if other == p else xp.zeros_like(height) for other in range(count)]
-        parts += [-pull if other == p else xp.zeros_like(pull) for other in range(count)]
+        parts += [-solved_offset if other == p else xp.zeros_like(solved_offset) for other in range(count)]
         return xp.concatenate(parts, axis=1)
 
     def slopes(self, p: int, means: Any, metric: str) -> Any:
         """Derivatives (q, r) or (q, r, r) of output p by the metric, from the means of h·[1, z, z²]."""
         at, beta, width = self.at, self.beta[:, p], self.mean.shape[1]
         total, first, second = means[:, :1], means[:, 1 : 1 + width], means[:, 1 + width :]
-        bend = 2.0 * self.ridge * (self.pull * beta).sum(axis=1)[:, None]
+        bend = 2.0 * self.ridge * (self.solved_offset * beta).sum(axis=1)[:, None]
         guarded = self.guarded[:, None]
         if metric == "feature":
             through = 2.0 * at * first - second - total * at**2
-            return through + bend * self.offset**2 - 2.0 * guarded * self.pull * beta
+            return through + bend * self.offset**2 - 2.0 * guarded * self.solved_offset * beta
         square = second[:, _pairs(width)[2]].reshape(-1, width, width)
         half = at[:, :, None] * (first - 0.5 * total * at)[:, None]
         half = half + self.offset[:, :, None] * (0.5 * bend * self.offset)[:, None]
-        half = half - self.pull[:, :, None] * (guarded * beta)[:, None]
+        half = half - self.solved_offset[:, :, None] * (guarded * beta)[:, None]
         return half + half.mT - square
 
 
@@ -81,10 +81,10 @@ def fit_lines(moments: Any, at: Any, ridge: float, count: int) -> FittedLines:
     guarded = ridge * (1.0 + (offset**2).sum(axis=1))
     covariance.reshape(rows, -1)[:, :: width + 1] += guarded[:, None]
     solved = solve_positive(covariance, xp.concatenate([cross, offset[:, None]], axis=1))
-    beta, pull = solved[:, :-1], solved[:, -1]
+    beta, solved_offset = solved[:, :-1], solved[:, -1]
     answer = value - (beta * offset[:, None]).sum(axis=2)
-    by_ridge = guarded[:, None] * (beta * pull[:, None]).sum(axis=2)
-    return FittedLines(xp, answer, by_ridge, at, mean, offset, value, beta, pull, ridge, guarded)
+    by_ridge = guarded[:, None] * (beta * solved_offset[:, None]).sum(axis=2)
+    return FittedLines(xp, answer, by_ridge, at, mean, offset, value, beta, solved_offset, ridge, guarded)
 
 
 def solve_positive(matrix: Any, right: Any) -> Any:

@@ -1,8 +1,8 @@
 """Least squares by Gauss–Newton steps with Levenberg's and Marquardt's damping, within bounds.
 
-Where residuals stay large, Gauss–Newton's curvature lacks their second derivatives, and steps gain the same small share
-again and again. As in NL2SOL (Dennis, Gay and Welsch, 1981) a matrix is learned for this part from the changes of the
-gradient, and each step goes by the model, with or without it, that predicted the last gain better.
+Where residuals stay large, Gauss–Newton's curvature lacks their second derivatives, and convergence is linear and slow.
+As in NL2SOL (Dennis, Gay and Welsch, 1981) a secant update approximates this part from the changes of the gradient, and
+each step uses the model, with or without it, that predicted the last gain better.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from regard.core.arrays import Array
 
 # Damping of the first step, and its smallest value.
 FIRST_DAMPING = 0.1
-LEAST_DAMPING = 1e-6
+MIN_DAMPING = 1e-6
 # Above this damping no step can be found.
 MAX_DAMPING = 1e8
-# Part of the largest curvature that the damping of every parameter has at least: flat directions move little.
-LEVEL_DAMPING = 0.01
+# Fraction of the largest curvature that is added to that of every parameter: flat directions move little.
+CURVATURE_FLOOR = 0.01
 # Largest change of a parameter in one step.
 MAX_STEP = 1.5
 # Factors on the damping after a step that gained as predicted, less than predicted, and nothing.
-AFTER_GOOD_STEP = 0.2
-AFTER_POOR_STEP = 3.0
-AFTER_FAILED_STEP = 6.0
+DAMPING_AFTER_GOOD_STEP = 0.2
+DAMPING_AFTER_POOR_STEP = 3.0
+DAMPING_AFTER_FAILED_STEP = 6.0
 # Steps in a row with a small gain after which a descent ends: plateaus are common.
 MAX_SMALL_STEPS = 2
-# Shares of the predicted gain from which a step is good, and up to which it is poor.
-GOOD_SHARE = 0.75
-POOR_SHARE = 0.25
-# Cosine between a step and the change of the gradient from which curvature is learned from them.
-LEAST_COSINE = 1e-8
+# Ratios of actual to predicted gain from which a step is good, and up to which it is poor.
+GOOD_GAIN_RATIO = 0.75
+POOR_GAIN_RATIO = 0.25
+# Cosine between a step and the change of the gradient above which they update the curvature.
+MIN_COSINE = 1e-8
 
 
 class Curved(NamedTuple):
@@ -49,7 +49,8 @@ def minimise(
 ) -> tuple[Array, float]:
     """A minimum near x (k,) within bounds, and the value there.
 
-    It ends when a step would gain less than ``gain``, when two in a row do, and after so many ``evaluations``.
+    It ends when the predicted gain of a step is below ``gain``, when two steps in a row gained less, and after
+    ``evaluations`` evaluations.
 
     >>> def at(x):
     ...     return Curved(float((x[0] - 3.0) ** 2), 2.0 * (x - 3.0), np.array([[2.0]]))
@@ -58,17 +59,17 @@ def minimise(
     """
     x = np.clip(x, low, high)
     here, damping, left, small = at(x), FIRST_DAMPING, evaluations - 1, 0
-    missing, trusted = np.zeros_like(here.curvature), False
+    second_order, use_second_order = np.zeros_like(here.curvature), False
     while left > 0:
         # A parameter at a bound that it would cross stays there.
         free = ~((x <= low) & (here.gradient > 0.0)) & ~((x >= high) & (here.gradient < 0.0))
         if not free.any():
             break
         gradient, plain = here.gradient[free], here.curvature[np.ix_(free, free)]
-        whole = plain + missing[np.ix_(free, free)]
+        whole = plain + second_order[np.ix_(free, free)]
         diagonal = np.diagonal(plain)
-        unit = diagonal + LEVEL_DAMPING * diagonal.max() + np.finfo(np.float64).tiny
-        model = whole if trusted and _is_positive(whole + np.diag(damping * unit)) else plain
+        unit = diagonal + CURVATURE_FLOOR * diagonal.max() + np.finfo(np.float64).tiny
+        model = whole if use_second_order and _is_positive(whole + np.diag(damping * unit)) else plain
         step = -np.linalg.solve(model + np.diag(damping * unit), gradient)
         step *= min(1.0, MAX_STEP / max(float(np.abs(step).max()), MAX_STEP))
         there = x.copy()
@@ -81,15 +82,15 @@ def minimise(
             break
         found, left = at(there), left - 1
         gained = here.value - found.value
-        trusted = abs(by_whole - gained) < abs(by_plain - gained)
-        missing = _learned(missing, there - x, found.gradient - here.gradient, found.curvature)
+        use_second_order = abs(by_whole - gained) < abs(by_plain - gained)
+        second_order = _secant_update(second_order, there - x, found.gradient - here.gradient, found.curvature)
         if not gained > 0.0:
-            damping *= AFTER_FAILED_STEP
+            damping *= DAMPING_AFTER_FAILED_STEP
             continue
-        if gained > GOOD_SHARE * predicted:
-            damping = max(AFTER_GOOD_STEP * damping, LEAST_DAMPING)
-        elif gained < POOR_SHARE * predicted:
-            damping *= AFTER_POOR_STEP
+        if gained > GOOD_GAIN_RATIO * predicted:
+            damping = max(DAMPING_AFTER_GOOD_STEP * damping, MIN_DAMPING)
+        elif gained < POOR_GAIN_RATIO * predicted:
+            damping *= DAMPING_AFTER_POOR_STEP
         x, here = there, found
         small = small + 1 if gained < gain else 0
         if small == MAX_SMALL_STEPS:
@@ -106,19 +107,19 @@ def _is_positive(matrix: Array) -> bool:
     return True
 
 
-def _learned(missing: Array, step: Array, change: Array, curvature: Array) -> Array:
+def _secant_update(second_order: Array, step: Array, change: Array, curvature: Array) -> Array:
     """The part of the curvature that Gauss–Newton's lacks, such that the whole maps the step to the gradient's change.
 
     Of all symmetric matrices that do so it is the one nearest to the last, which is first reduced to the size that the
     step has shown.
     """
     along = float(change @ step)
-    if not along > LEAST_COSINE * float(np.linalg.norm(change) * np.linalg.norm(step)):
-        return missing
+    if not along > MIN_COSINE * float(np.linalg.norm(change) * np.linalg.norm(step)):
+        return second_order
     lacking = change - curvature @ step
-    size = abs(float(step @ missing @ step))
+    size = abs(float(step @ second_order @ step))
     if size > 0.0:
-        missing = min(1.0, abs(float(step @ lacking)) / size) * missing
-    rest = lacking - missing @ step
+        second_order = min(1.0, abs(float(step @ lacking)) / size) * second_order
+    rest = lacking - second_order @ step
     both = np.outer(rest, change)
-    return np.asarray(missing + (both + both.T) / along - float(rest @ step) / along**2 * np.outer(change, change))
+    return np.asarray(second_order + (both + both.T) / along - float(rest @ step) / along**2 * np.outer(change, change))

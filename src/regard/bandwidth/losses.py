@@ -20,12 +20,12 @@ ROWS_OF_FULL_PENALTY = 1000.0
 ABSOLUTE_ERROR_CORNER = 0.1
 # Rounding error of a mean, relative to the largest distance from it, from which on the mean is corrected.
 MEAN_CORRECTION = 1e-9
-# Rows that each head of class attention has in advance in the mix.
-MIX_ROWS = 1.0
+# Pseudo-counts of each head of class attention in the mix, in rows.
+MIX_PRIOR_ROWS = 1.0
 # Options of the search for the mix of probabilities.
 MIX_OPTIONS = {"maxiter": 200, "ftol": 1e-12, "gtol": 1e-8}
 # Weight in the mix below which a head of class attention is dropped.
-LEAST_MIX = 0.01
+MIN_MIX_WEIGHT = 0.01
 
 
 LOSSES = ("squared", "absolute")
@@ -100,10 +100,10 @@ class SquaredError:
         share = np.sqrt(counts / counts.sum())[:, None]
         errors = (share * (answers - self.columns)).reshape(count, -1).T
         size = max(float(np.linalg.norm(errors.mean(axis=1))), 1e-150)
-        pull = np.sqrt(even) * max(min(size, float(np.linalg.norm(errors, axis=0).min())), 1e-150)
+        penalty = np.sqrt(even) * max(min(size, float(np.linalg.norm(errors, axis=0).min())), 1e-150)
         # Non-negative least squares; a heavy last row makes the weights add up to 1.
-        system = np.vstack([errors, pull * np.eye(count), 1e4 * size * np.ones((1, count))])
-        right = np.concatenate([np.zeros(len(errors)), np.full(count, pull / count), [1e4 * size]])
+        system = np.vstack([errors, penalty * np.eye(count), 1e4 * size * np.ones((1, count))])
+        right = np.concatenate([np.zeros(len(errors)), np.full(count, penalty / count), [1e4 * size]])
         weights = nnls(system, right)[0]
         return np.asarray(weights / weights.sum())
 
@@ -175,7 +175,7 @@ class LogLoss:
         truth = self.columns[rows]
         if self.tempering is not None:
             found = replace(self, tempering=None)(self.tempering(answer), rows, counts)
-            return Loss(found.value, self.tempering.pulled_back(answer, found.gradient))
+            return Loss(found.value, self.tempering.backward(answer, found.gradient))
         smooth = ((self.size * answer + self.frequency) * truth).sum(axis=1) / (self.size + 1.0)
         gradient = -(share / smooth)[:, None] * truth * (self.size / (self.size + 1.0))
         return Loss(float(-(share @ np.log(smooth))), gradient)
@@ -193,22 +193,22 @@ class LogLoss:
     def mix(self, answers: Array, counts: Array) -> Array:
         """Weights (H,) on the simplex for probabilities (H, n, C) with the least log-loss of their mix.
 
-        Each head has MIX_ROWS rows in advance, so that with few rows weights are more equal; heads of hardly any weight
-        are dropped.
+        Each head has MIX_PRIOR_ROWS pseudo-counts, so that with few rows the weights are more equal. Heads of
+        negligible weight are dropped.
         """
         right = ((self.size * answers + self.frequency) * self.columns).sum(axis=2) / (self.size + 1.0)  # (H, n)
-        prior = MIX_ROWS / (float(counts.sum()) + MIX_ROWS * len(answers))
+        prior = MIX_PRIOR_ROWS / (float(counts.sum()) + MIX_PRIOR_ROWS * len(answers))
         share = counts / counts.sum() * (1.0 - prior * len(answers))
 
         def at(x: Array) -> tuple[float, Array]:
             weights = np.exp(x - x.max())
             weights /= weights.sum()
             mixed = weights @ right
-            # Of each row, the part that a head has in its probability.
+            # The mean responsibility of each head for the true classes.
             found = weights * (right @ (share / mixed)) + prior
             return float(-(share @ np.log(mixed)) - prior * np.log(weights).sum()), weights - found
 
         x = minimize(at, np.zeros(len(answers)), jac=True, method="L-BFGS-B", options=MIX_OPTIONS).x
         weights = np.exp(x - x.max())
-        weights = np.where(weights < LEAST_MIX * weights.sum(), 0.0, weights)
+        weights = np.where(weights < MIN_MIX_WEIGHT * weights.sum(), 0.0, weights)
         return np.asarray(weights / weights.sum())

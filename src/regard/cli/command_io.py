@@ -88,7 +88,11 @@ def _check_kinds(model: Any, table: Table) -> None:
             raise TableError(
                 f"{table.source}: column {name!r} contains text such as {shown(text)}, but the model was fitted with "
                 "numbers in it"
-                + ("; dates are read as 2024-12-31 only" if DATE_OF_ANOTHER_ORDER.fullmatch(text) else "")
+                + (
+                    "; dates are recognised as such in the form 2024-12-31 only"
+                    if DATE_OF_ANOTHER_ORDER.fullmatch(text)
+                    else ""
+                )
             )
         if cells.dtype != object and name in text_columns:
             raise TableError(

@@ -45,6 +45,6 @@ def _table(name: TableName, seed: int) -> Table:
         points = notes(seed=seed)
         columns = {"x": points.x_train, "y": points.y_train}
     else:
-        sold = houses(seed=seed)
-        columns = {**dict(zip(sold.feature_names, sold.X.T, strict=True)), sold.target_name: sold.y}
+        data = houses(seed=seed)
+        columns = {**dict(zip(data.feature_names, data.X.T, strict=True)), data.target_name: data.y}
     return Table(tuple(columns), columns, name.value)

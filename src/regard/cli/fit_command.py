@@ -166,7 +166,7 @@ class Fit:
             say(
                 f"left out {name!r}: {_categories(table, name):,} distinct texts, at most {MAX_CATEGORIES} are accepted"
                 + (
-                    ", and dates are read as 2024-12-31 only"
+                    "; dates are recognised as such in the form 2024-12-31 only"
                     if any(map(DATE_OF_ANOTHER_ORDER.fullmatch, table.column(name)))
                     else ""
                 )

@@ -69,7 +69,7 @@ class LocalFit(NamedTuple):
     slope: Array  # (Q, P, d), zero at degree 0
     left: Array  # (Q, 1 + d), or (Q, 1) at degree 0
     beta: Array  # (Q, P, r)
-    pull: Array  # (Q, r)  (WᵀCW + λ(1 + ‖z̄‖²))⁻¹ z̄
+    solved_offset: Array  # (Q, r)  (WᵀCW + λ(1 + ‖z̄‖²))⁻¹ z̄
     centre: Array  # (Q, r)  z̄
     mean: Array  # (Q, d)  δ̄
     covariance: Array  # (Q, d, d)  C
@@ -168,7 +168,7 @@ def _least_norm(covariance: Array, square: Array, right: Array) -> Array:
 
 
 class LocalAdjoint(NamedTuple):
-    """The adjoint to pull back through the scores, and the gradients that do not go through the scores."""
+    """The adjoint to propagate back through the scores, and the gradients that do not go through the scores."""
 
     adjoint: Adjoint  # on the device of the fit
     w: Array  # (d, r)  gradient of W with the weights held fixed
@@ -190,14 +190,14 @@ def local_adjoint(fit: LocalFit, grad_output: Array, W: Array, ridge: float) -> 
         adjoint = Adjoint(fit.left, grad_output, xp.concatenate([height, slope], 1))
         return LocalAdjoint(adjoint, np.zeros(W.shape), slope, 0.0)
     beta = xp.einsum("qp,qpr->qr", grad_output, fit.beta)
-    toward = -fit.left[:, 1:]  # W·pull
-    short = fit.mean - (fit.covariance @ toward[:, :, None])[..., 0]  # δ̄ − CW·pull
+    toward = -fit.left[:, 1:]  # W·solved_offset
+    short = fit.mean - (fit.covariance @ toward[:, :, None])[..., 0]  # δ̄ − CW·solved_offset
     rest = xp.einsum("qp,qpa->qa", grad_output, fit.cross) - (fit.covariance @ slope[:, :, None])[..., 0]  # c − CWβ
     # Derivative of the output by the query's own ridge λ(1 + ‖z̄‖²), and of that by z̄.
-    by_ridge = ridge * (beta * fit.pull).sum(axis=1)
+    by_ridge = ridge * (beta * fit.solved_offset).sum(axis=1)
     off = (fit.centre**2).sum(axis=1)
     by_centre = 2.0 * by_ridge[:, None] * fit.centre
     plain = xp.concatenate([(by_ridge * (1.0 - off))[:, None], by_centre @ W.T], 1)
     adjoint = Adjoint(fit.left, grad_output, xp.concatenate([height, slope], 1), plain)
-    w = as_numpy(fit.mean.T @ by_centre - short.T @ beta - rest.T @ fit.pull)
+    w = as_numpy(fit.mean.T @ by_centre - short.T @ beta - rest.T @ fit.solved_offset)
     return LocalAdjoint(adjoint, w, as_numpy(slope - by_centre @ W.T), float((by_ridge * (1.0 + off)).sum()))

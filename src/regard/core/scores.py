@@ -187,15 +187,6 @@ class Radial(Score):
             return np.asarray(1.0 / self.w)
 
     def check(self, query_width: int, key_width: int) -> None:
-        """Raise ValueError if queries, keys and w are not for the same number of features.
-
-        Parameters
-        ----------
-        query_width : int
-            Number of features of a query.
-        key_width : int
-            Number of features of a key.
-        """
         if query_width != key_width:
             raise ValueError(f"query has {query_width} features and key has {key_width}; they must agree")
         if self.w.ndim and self.w.shape[0] != key_width:
@@ -490,21 +481,7 @@ class Nearest(Radial):
         return np.where(nearest, 0.0, -np.inf)
 
     def is_far(self, peak: Array, keys: int, width: int) -> Array:  # noqa: ARG002
-        """False for every query: ties are decided by distances, not by rounded scores.
-
-        Parameters
-        ----------
-        peak : array (Q,)
-            Largest score of each query.
-        keys : int
-            Number of keys.
-        width : int
-            Number of features.
-
-        Returns
-        -------
-        array (Q,) of bool
-        """
+        # Ties are decided by distances, not by rounded scores.
         return np.zeros(peak.shape, bool)
 
     def distance(self, query: Array, key: Array) -> Array:
@@ -548,15 +525,6 @@ class DotProduct(Score):
         object.__setattr__(self, "w", _finite("w", self.w, (0,)))
 
     def check(self, query_width: int, key_width: int) -> None:
-        """Raise ValueError if queries and keys have different numbers of features.
-
-        Parameters
-        ----------
-        query_width : int
-            Number of features of a query.
-        key_width : int
-            Number of features of a key.
-        """
         if query_width != key_width:
             raise ValueError(f"query has {query_width} features and key has {key_width}; they must agree")
 
@@ -565,19 +533,7 @@ class DotProduct(Score):
         return np.asarray(query @ key.T * (self.w / np.sqrt(max(query.shape[1], 1))))
 
     def bound(self, query: Array, key: Array) -> float:
-        """The largest size of a score, and of the sum of products before it is scaled.
-
-        Parameters
-        ----------
-        query : array (d,)
-            Largest absolute value of each feature of the queries.
-        key : array (d,)
-            Largest absolute value of each feature of the keys.
-
-        Returns
-        -------
-        float
-        """
+        # The sum of products before it is scaled may be larger than the score.
         return float(max(1.0, abs(self.w)) * (query @ key))
 
 
@@ -613,15 +569,6 @@ class Additive(Score):
             )
 
     def check(self, query_width: int, key_width: int) -> None:
-        """Raise ValueError if ``W_q`` or ``W_k`` is for another number of features.
-
-        Parameters
-        ----------
-        query_width : int
-            Number of features of a query.
-        key_width : int
-            Number of features of a key.
-        """
         if (query_width, key_width) != (self.W_q.shape[1], self.W_k.shape[1]):
             raise ValueError(
                 f"W_q and W_k are for widths {self.W_q.shape[1]} and {self.W_k.shape[1]}, "
@@ -633,18 +580,6 @@ class Additive(Score):
         return np.asarray(hidden @ self.w_v)
 
     def bound(self, query: Array, key: Array) -> float:
-        """The largest size of a hidden unit before tanh, or of a score if that is larger.
-
-        Parameters
-        ----------
-        query : array (d,)
-            Largest absolute value of each feature of the queries.
-        key : array (d,)
-            Largest absolute value of each feature of the keys.
-
-        Returns
-        -------
-        float
-        """
+        # The sums before tanh may be larger than the score.
         hidden = np.abs(self.W_q) @ query + np.abs(self.W_k) @ key
         return float(max(hidden.max(initial=0.0), np.abs(self.w_v).sum()))

@@ -75,11 +75,6 @@ def read_batches(
     progress : callable (fraction), default=None
         Called with the fraction of the file read so far when a batch is ready, if the file's size is known.
 
-    Returns
-    -------
-    An iterator of Tables. A column may be numeric in one batch and text in another, depending on its cells; get it by
-    ``numbers`` or ``matrix``. Errors count rows from the beginning of the file, and are raised with their batch.
-
     Yields
     ------
     Table

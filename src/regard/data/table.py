@@ -36,6 +36,9 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+
 # Digits as in a date, in an order that depends on the country: 31.12.2024, 12/31/24.
 DATE_OF_ANOTHER_ORDER = re.compile(r"\s*\d{1,4}([-./])\d{1,2}\1\d{1,4}(\s.*)?", re.ASCII)
 SECONDS_PER_DAY = 86_400.0
+# Names of columns and characters of a cell in error messages.
+MAX_NAMES_LISTED = 20
+MAX_CHARACTERS_SHOWN = 40
 # What other programs write for a missing entry. Only empty cells are read as missing: NA may be Namibia.
 _MISSING_MARKS = ("na", "n/a", "nan", "null", "none", "-", "?", ".")
 
@@ -382,12 +385,12 @@ def check_names(names: Sequence[str], source: str) -> None:
         earlier.add(name)
 
 
-def listing(names: Sequence[str], most: int = 20) -> str:
-    """Names as a comma-separated list, at most ``most`` of them."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(repr(name) for name in names[:most]) + more
+def listing(names: Sequence[str]) -> str:
+    """Names as a comma-separated list, at most ``MAX_NAMES_LISTED`` of them."""
+    more = f" and {len(names) - MAX_NAMES_LISTED} more" if len(names) > MAX_NAMES_LISTED else ""
+    return ", ".join(repr(name) for name in names[:MAX_NAMES_LISTED]) + more
 
 
-def shown(cell: str, most: int = 40) -> str:
-    """A cell as quoted in errors: escaped, and shortened to ``most`` characters."""
-    return repr(cell if len(cell) <= most else cell[: most - 1] + "…")
+def shown(cell: str) -> str:
+    """A cell as quoted in errors: escaped, and shortened to ``MAX_CHARACTERS_SHOWN`` characters."""
+    return repr(cell if len(cell) <= MAX_CHARACTERS_SHOWN else cell[: MAX_CHARACTERS_SHOWN - 1] + "…")

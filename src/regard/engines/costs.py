@@ -5,7 +5,7 @@ of them alike. Cost is proportional to
 
     tiled     pairs
     pruned    rows to put in order, and the fraction of the pairs within reach
-    graded    the same, for all products of degree 2, those of far tiles in single precision
+    graded    the same, with all moments of degree 2, those of far tiles in single precision
     sorted    rows
     spectral  rows and Fourier modes, and pairs for the fraction of the queries that need an exact recomputation
 
@@ -35,8 +35,8 @@ FEATURE_SECONDS = {4: 3.5e-11, 8: 9e-11}
 SUM_SECONDS = {4: 1.5e-10, 8: 3e-10}
 # Seconds per sum beyond mass and one moment if products of keys are formed once per tile.
 SUM_OF_PRODUCTS_SECONDS = {4: 6e-11, 8: 1.1e-10}
-# Share of the mass of a query that may be computed in single precision, over tol.
-SINGLE_SHARE = 1e5
+# Fraction of the mass of a query that may be computed in single precision, relative to tol.
+MASS_IN_SINGLE_PER_TOL = 1e5
 # Kernels other than the Gaussian form the weights of a tile first, which takes this many times as long.
 COMPACT_FACTOR = 2.5
 LAPLACE_FACTOR = 5.0
@@ -171,7 +171,7 @@ def _pruned(sketch: Sketch) -> tuple[float, str]:
 
 def _graded(sketch: Sketch) -> tuple[float, str]:
     if min(sketch.queries, sketch.keys) < MIN_ROWS_TO_GRADE:
-        return inf, "too few rows for tiles of several grades"
+        return inf, "too few rows to be worth sorting into near and far tiles"
     # All products of degree 2 are computed, whatever the degree.
     sums = moment_count(sketch.columns, sketch.width, 2)
     by_precision = (
@@ -180,8 +180,10 @@ def _graded(sketch: Sketch) -> tuple[float, str]:
         for size in (4, 8)
     )
     reach = fraction_in_reach(sketch) if sketch.tol > 0.0 else 1.0
-    # Without a span nothing is known: as if every tile were near.
-    near = fraction_in_reach(replace(sketch, tol=min(1.0, SINGLE_SHARE * sketch.tol))) if sketch.span else reach
+    # Without a span the distances are unknown: as if every tile were near.
+    near = (
+        fraction_in_reach(replace(sketch, tol=min(1.0, MASS_IN_SINGLE_PER_TOL * sketch.tol))) if sketch.span else reach
+    )
     single, double = by_precision
     seconds = CALL_SECONDS["graded"] + order_cost(sketch) + near * double + (reach - near) * single
     why = f"products about centres of tiles, about {near:.2g} of the pairs in double precision" if sketch.span else ""

@@ -1,8 +1,8 @@
 """The base class of all estimators: ``fit`` turns parameters, X and y into a ``Smoother``; methods are functions of it.
 
 An estimator declares its parameters, learns what was not given (``_learn``) and builds the heads of attention
-(``_heads``). Everything else is here and in ``SmoothingRegressor`` and ``SmoothingClassifier``, as calls of functions
-of ``regard.model``.
+(``_heads``). Everything else is here, in ``streams`` (rows that come and go), and in ``SmoothingRegressor`` and
+``SmoothingClassifier``, as calls of functions of ``regard.model``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from regard.core.scores import Score
 from regard.data.columns import Coding
 from regard.estimators.callbacks import CallbackSupportMixin, callback_progress, with_callbacks
 from regard.estimators.parameters import check_parameters, one_of, whole_number
-from regard.estimators.streams import Aging, append_rows, begin_stream, rows_to_forget, select_rows
+from regard.estimators.streams import StreamMixin
 from regard.estimators.validation import query_array, training_arrays
 from regard.estimators.width import fixed_ridge, set_bandwidth
 from regard.model.attended_rows import Attention, attend_top, checked_top
@@ -57,7 +57,7 @@ if_has_bandwidth: Callable[[T], T] = available_if(attrgetter("_HAS_BANDWIDTH"))
 if_has_partial_fit: Callable[[T], T] = available_if(attrgetter("_HAS_PARTIAL_FIT"))
 
 
-class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
+class SmoothingEstimator(StreamMixin, CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     """Attention over training rows."""
 
     key_: Array  # (K, d)
@@ -527,64 +527,6 @@ class SmoothingEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[m
         if smoother.heads[0].neighbours is not None:
             raise ValueError(f"{method} needs a fixed bandwidth, but bandwidth='adaptive' varies from row to row")
         return smoother
-
-    # ---- streams
-
-    @property
-    def row_ids_(self) -> Array:
-        """Ids of the training rows (K,) in order of arrival, from 0 in ``fit``; ``partial_fit`` continues the count.
-
-        A row keeps its id when others are removed, and no id is used twice.
-        """
-        check_is_fitted(self)
-        return self.arrival_[0] if "arrival_" in vars(self) else np.arange(len(self.key_))
-
-    def forget(self, ids: Any) -> Self:
-        """Remove training rows.
-
-        With a numeric bandwidth the result equals ``fit`` on the remaining rows. What was learned is kept, although it
-        was learned with the removed rows: bandwidth, ridge, heads, parameters of a score. Everything else is recomputed
-        without them: the scaling of columns, residuals and calibration (when next needed), and the classes, unless
-        ``partial_fit`` was given them. ``loo_predictions_``, losses and the record of a search are dropped. Copies,
-        files and explanations made before are not affected.
-
-        Parameters
-        ----------
-        ids : int or array-like of int
-            Ids as in ``row_ids_``.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError
-            If an id is unknown; nothing is removed then.
-
-        *Cost*: O(K·d), a copy of the remaining rows.
-
-        >>> from regard import AveragePoolingRegressor
-        >>> model = AveragePoolingRegressor().fit([[0.0], [1.0], [2.0]], [1.0, 5.0, 9.0]).forget([1]).forget([2])
-        >>> model.predict([[0.0]]).tolist(), model.row_ids_.tolist()
-        ([1.0], [0])
-        """
-        gone = rows_to_forget(ids, self.row_ids_)
-        if gone.any():
-            select_rows(self, np.flatnonzero(~gone))
-        return self
-
-    def _partial_fit(
-        self, X: Any, y: Any, classes: Any, sample_weight: Any, window: int | None, forgetting: float | None
-    ) -> None:
-        """``partial_fit`` of regressors and classifiers."""
-        aging = Aging.of(window, forgetting)
-        if "key_" not in vars(self):
-            begin_stream(self, aging, X, y, classes, sample_weight)
-            return
-        check_is_fitted(self)
-        self._check_parameters()
-        append_rows(self, aging, X, y, classes, sample_weight)
 
     def drift(self, X: Any, y: Any, sample_weight: Any = None) -> Drift:
         """Test whether new rows are predicted worse than left-out training rows, and which features have moved.

@@ -189,7 +189,7 @@ class SmoothingClassifier(ClassifierMixin, SmoothingEstimator):  # type: ignore[
         left_out, label, counts = self._left_out_probabilities()
         if "calibration_" not in vars(self):
             found = learn_calibration(left_out, label, counts)
-            self.calibration_ = found.temperature, found.share
+            self.calibration_ = found.temperature, found.frequency_weight
         return Calibration(*self.calibration_, class_frequencies(label, counts, left_out.shape[1]))
 
     def _left_out_rows(self) -> Array:

@@ -49,7 +49,7 @@ class LocalLinearRegressor(SmoothingRegressor):
     loss : {"squared", "absolute"}, default="squared"
         Loss of the "loo" criterion. "absolute" is robust to outliers in y; predictions remain linear in y.
     neighbours : int or float, default=None
-        k of "adaptive", or a share of the training rows; see ``NadarayaWatsonRegressor``.
+        k of "adaptive", or a fraction of the training rows; see ``NadarayaWatsonRegressor``.
 
     Attributes
     ----------

@@ -194,7 +194,7 @@ class KernelClassifier(SmoothingClassifier):
     heads_, scaling_, bandwidth_, w_, search_ : as in ``KernelRegressor``
         What was learned; ``heads_`` are those of all rows.
     tempering_ : record
-        Temperature T, share ε and class frequencies.
+        Temperature T, ``frequency_weight`` ε and class frequencies.
     loo_predictions_, loo_score_ : array of shape (K, classes), float
         Left-out class probabilities, and minus their log-loss: up to 2,500 rows by heads whose search has not seen the
         row. With more rows those of a sample; the others are NaN.

@@ -48,7 +48,7 @@ class NadarayaWatsonRegressor(SmoothingRegressor):
     loss : {"squared", "absolute"}, default="squared"
         Loss of the "loo" criterion. "absolute" is robust to outliers in y; predictions remain weighted averages.
     neighbours : int or float, default=None
-        k of "adaptive" as a whole number, or as a share of the training rows above 0 and below 1, which others call the
+        k of "adaptive" as a whole number, or as a fraction of the training rows above 0 and below 1, also known as the
         span; None learns it.
 
     Attributes
@@ -130,7 +130,7 @@ class NadarayaWatsonClassifier(SmoothingClassifier):
     missing : {"refuse", "ignore"}, default="refuse"
         "ignore" compares a row with the training rows that have all columns it has (docs/tables.md).
     neighbours : int or float, default=None
-        k of "adaptive", or a share of the training rows; see ``NadarayaWatsonRegressor``.
+        k of "adaptive", or a fraction of the training rows; see ``NadarayaWatsonRegressor``.
     calibrate : bool, default=False
         Learn a temperature and a mixture with the class frequencies from left-out rows, if that reduces their log-loss;
         see ``regard.model.calibration``.

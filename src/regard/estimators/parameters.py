@@ -80,10 +80,10 @@ def _ridge(name: str, given: Any) -> None:
 
 def _neighbours(name: str, given: Any) -> None:
     whole = isinstance(given, Integral) and not isinstance(given, bool) and int(given) >= 1
-    share = isinstance(given, Real) and not isinstance(given, Integral) and 0.0 < float(given) < 1.0
-    if not (given is None or whole or share):
+    fraction = isinstance(given, Real) and not isinstance(given, Integral) and 0.0 < float(given) < 1.0
+    if not (given is None or whole or fraction):
         raise ValueError(
-            f"{name} must be None, a whole number of at least 1, or a share of the rows above 0 and below 1, "
+            f"{name} must be None, a whole number of at least 1, or a fraction of the rows above 0 and below 1, "
             f"got {given!r}"
         )
 

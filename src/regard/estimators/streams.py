@@ -5,12 +5,13 @@ All of them keep what was learned and rebuild the smoother for the new set of ro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import _num_samples
+from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from regard.core.arrays import Array
 from regard.core.problem import checked_weight
@@ -94,6 +95,70 @@ class Aging(NamedTuple):
             return X, y, weight
         last = np.arange(rows - self.window, rows)
         return _safe_indexing(X, last), _safe_indexing(y, last), None if weight is None else weight[last]
+
+
+class StreamMixin:
+    """Methods of estimators whose training rows come and go."""
+
+    key_: Array
+    arrival_: tuple[Array, int]
+    _check_parameters: Callable[[], None]
+
+    @property
+    def row_ids_(self) -> Array:
+        """Ids of the training rows (K,) in order of arrival, from 0 in ``fit``; ``partial_fit`` continues the count.
+
+        A row keeps its id when others are removed, and no id is used twice.
+        """
+        check_is_fitted(self)
+        return self.arrival_[0] if "arrival_" in vars(self) else np.arange(len(self.key_))
+
+    def forget(self, ids: Any) -> Self:
+        """Remove training rows.
+
+        With a numeric bandwidth the result equals ``fit`` on the remaining rows. What was learned is kept, although it
+        was learned with the removed rows: bandwidth, ridge, heads, parameters of a score. Everything else is recomputed
+        without them: the scaling of columns, residuals and calibration (when next needed), and the classes, unless
+        ``partial_fit`` was given them. ``loo_predictions_``, losses and the record of a search are dropped. Copies,
+        files and explanations made before are not affected.
+
+        Parameters
+        ----------
+        ids : int or array-like of int
+            Ids as in ``row_ids_``.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If an id is unknown; nothing is removed then.
+
+        *Cost*: O(K·d), a copy of the remaining rows.
+
+        >>> from regard import AveragePoolingRegressor
+        >>> model = AveragePoolingRegressor().fit([[0.0], [1.0], [2.0]], [1.0, 5.0, 9.0]).forget([1]).forget([2])
+        >>> model.predict([[0.0]]).tolist(), model.row_ids_.tolist()
+        ([1.0], [0])
+        """
+        gone = rows_to_forget(ids, self.row_ids_)
+        if gone.any():
+            select_rows(self, np.flatnonzero(~gone))
+        return self
+
+    def _partial_fit(
+        self, X: Any, y: Any, classes: Any, sample_weight: Any, window: int | None, forgetting: float | None
+    ) -> None:
+        """``partial_fit`` of regressors and classifiers."""
+        aging = Aging.of(window, forgetting)
+        if "key_" not in vars(self):
+            begin_stream(self, aging, X, y, classes, sample_weight)
+            return
+        check_is_fitted(self)
+        self._check_parameters()
+        append_rows(self, aging, X, y, classes, sample_weight)
 
 
 def begin_stream(model: Any, aging: Aging, X: Any, y: Any, classes: Any, sample_weight: Any) -> None:

@@ -24,12 +24,15 @@ class Calibration(NamedTuple):
     """A map from the attention that each class holds to its probability."""
 
     temperature: float
-    share: float  # ε
+    frequency_weight: float  # ε
     frequency: Array  # (C,)
 
     def __call__(self, probability: Array) -> Array:
         """Probabilities (Q, C) → (Q, C), each row summing to 1; a row of NaN stays."""
-        mixed = np.log((1.0 - self.share) * probability + self.share * self.frequency) / self.temperature
+        mixed = (
+            np.log((1.0 - self.frequency_weight) * probability + self.frequency_weight * self.frequency)
+            / self.temperature
+        )
         raised = np.exp(mixed - mixed.max(axis=1, keepdims=True))
         return np.asarray(raised / raised.sum(axis=1, keepdims=True))
 

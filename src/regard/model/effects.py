@@ -114,7 +114,7 @@ def changes(smoother: Smoother, query: Array, method: str) -> Array:
     found, _ = smoother.mixed(query, partial(_head_changes, method), derivative=True)
     if smoother.tempering is not None:
         weights = replace(smoother, tempering=None).effective_weights(query).output
-        found = smoother.tempering.changes(weights, found, smoother.rows.value)
+        found = smoother.tempering.weight_derivatives(weights, found, smoother.rows.value)
     return of_columns(smoother.rows.coding, query, found, lambda at: smoother.effective_weights(at).output)
 
 
@@ -188,11 +188,11 @@ def score_slopes(score: Radial, delta: Array, weights: Array) -> Array:
     if score.kernel.name != "gaussian":
         u2 = (turned * delta).sum(axis=2)
         if score.kernel.name == "laplace":
-            pull = 1.0 / np.sqrt(np.where(u2 > 0.0, u2, np.inf))
+            rate = 1.0 / np.sqrt(np.where(u2 > 0.0, u2, np.inf))
         else:
             height = score.kernel.value(u2)
-            pull = np.where(height > 0.0, -2.0 * score.kernel.rate(u2) / np.where(height > 0.0, height, 1.0), 0.0)
-        turned = turned * pull[:, :, None]
+            rate = np.where(height > 0.0, -2.0 * score.kernel.rate(u2) / np.where(height > 0.0, height, 1.0), 0.0)
+        turned = turned * rate[:, :, None]
     return np.asarray(turned - (weights[:, None, :] @ turned))
 
 
@@ -210,7 +210,7 @@ def line_effects(weights: Array, slopes: Array, delta: Array, fit: LocalFit, W: 
     turn = (moved - np.eye(delta.shape[2]) - bent) @ inverse  # ∂_a p
     if ridge > 0.0:
         system = _system(fit, W, ridge)
-        again = np.linalg.solve(system, np.asarray(fit.pull)[:, :, None])[..., 0] @ W.T
+        again = np.linalg.solve(system, np.asarray(fit.solved_offset)[:, :, None])[..., 0] @ W.T
         rise = 2.0 * ridge * ((moved - np.eye(delta.shape[2])) @ (np.asarray(fit.centre) @ W.T)[:, :, None])[..., 0]
         turn = turn - rise[:, :, None] * again[:, None, :]
     change = slopes * (1.0 - lean)[:, :, None] - away @ turn.mT + (moved @ toward[:, :, None])[:, None, :, 0]

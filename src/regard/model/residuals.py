@@ -203,7 +203,7 @@ def relearned_answers(heads: Sequence[HeadObjective], *, ridge: bool) -> Array:
 def _relearned(one: HeadObjective, learn_ridge: bool) -> Head:
     """The head after a few iterations of its w and λ on its objective, starting from their current values.
 
-    w is optimised by factors, a matrix diag(w)(I + N) also by N, with the penalty of ``head_search`` on its size.
+    w is optimised by factors, a matrix diag(w)(I + N) also by N, with the penalty of ``line_heads`` on its size.
     """
     head, objective = one
     w, ridge = head.w, head.ridge

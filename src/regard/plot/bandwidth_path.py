@@ -136,17 +136,6 @@ class BandwidthPathDisplay(Display):
         return display.plot(ax)
 
     def plot(self, ax: Axes | None = None) -> Self:
-        """Draw into ``ax``, or into a new figure.
-
-        Parameters
-        ----------
-        ax : Axes, default=None
-            Where to draw; None is a new figure.
-
-        Returns
-        -------
-        self
-        """
         ax = self._on(ax, 6.4, 4.0)
         self.training_line_ = self.chosen_line_ = self.chosen_point_ = self.chosen_text_ = None
         ax.set_xscale("log")

@@ -156,17 +156,6 @@ class RegressionCurveDisplay(Display):
         return display.plot(ax)
 
     def plot(self, ax: Axes | None = None) -> Self:
-        """Draw into ``ax``, or into a new figure.
-
-        Parameters
-        ----------
-        ax : Axes, default=None
-            Where to draw; None is a new figure.
-
-        Returns
-        -------
-        self
-        """
         ax = self._on(ax, 6.4, 4.0)
         self.band_ = self.truth_line_ = self.training_line_ = None
         if self.truth is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -39,6 +39,20 @@ class Display:
         if unknown:
             raise ValueError(f"labels must be among {', '.join(map(repr, self._LABELS))}, got {', '.join(unknown)}")
         self.labels = {**self._LABELS, **(labels or {})}
+
+    def plot(self, ax: Axes | None = None) -> Self:
+        """Draw into ``ax``, or into a new figure.
+
+        Parameters
+        ----------
+        ax : Axes, default=None
+            Where to draw; None is a new figure.
+
+        Returns
+        -------
+        self
+        """
+        raise NotImplementedError
 
     def _label(self, label: str, /, **fields: Any) -> str:
         return self.labels[label].format(**fields)

@@ -132,17 +132,6 @@ class FeatureRelevanceDisplay(Display):
         return cls(relevance, names, smoothed_out=smoothed, constant=~varies, top=top, labels=labels).plot(ax)
 
     def plot(self, ax: Axes | None = None) -> Self:
-        """Draw into ``ax``, or into a new figure.
-
-        Parameters
-        ----------
-        ax : Axes, default=None
-            Where to draw; None is a new figure.
-
-        Returns
-        -------
-        self
-        """
         rest = np.setdiff1d(np.arange(self.relevance.size), self.order)
         share = self.relevance[self.order]
         names = [plain(self.names[j]) for j in self.order]

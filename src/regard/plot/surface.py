@@ -161,17 +161,6 @@ class SurfaceDisplay(Display):
         return display.plot(ax)
 
     def plot(self, ax: Axes | None = None) -> Self:
-        """Draw into ``ax``, or into a new figure.
-
-        Parameters
-        ----------
-        ax : Axes, default=None
-            Where to draw; None is a new figure.
-
-        Returns
-        -------
-        self
-        """
         ax = self._on(ax, 6.2, 4.8, grid=False)
         # The predictions alone set the scale, so that one outlier in y does not; dots beyond it take the end colours.
         finite = self.predicted[np.isfinite(self.predicted)]

@@ -235,17 +235,7 @@ class TrainingCurveDisplay(Display):
         self.close()
 
     def plot(self, ax: Axes | None = None) -> Self:
-        """Draw into ``ax``, anew if it was drawn there before; or into a new figure.
-
-        Parameters
-        ----------
-        ax : Axes, default=None
-            Where to draw; None is a new figure.
-
-        Returns
-        -------
-        self
-        """
+        # Axes of an earlier call are cleared first.
         again = ax is not None and ax is getattr(self, "ax_", None)
         ax = self._on(ax, 6.4, 3.6)
         if again:

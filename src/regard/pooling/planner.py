@@ -116,7 +116,7 @@ def plan(sketch: Sketch, engine: str = "auto", threads: int = 1) -> Plan:
 
 def engine_of_limits(engine: str) -> str:
     """The engine for what ``engine`` does not compute: the nearest key, the mean of all, and exact recomputation."""
-    return "tiled" if engine in ("sorted", "spectral") else engine
+    return "tiled" if engine in ("graded", "sorted", "spectral") else engine
 
 
 def step_at_once(sketch: Sketch, threads: int) -> Step | None:

@@ -157,10 +157,6 @@ def pool_queries(
     tol : float, default=None
         As in ``pool``.
 
-    Returns
-    -------
-    An iterator of Pooled(output, logsumexp), one for each batch, computed when asked for.
-
     Yields
     ------
     Pooled

@@ -34,7 +34,8 @@ from regard.seq2seq.export import export_torchscript
 from regard.seq2seq.measures import corpus_bleu, quality
 from regard.seq2seq.model import Architecture, Seq2Seq
 from regard.seq2seq.pair_training import Learned, Lesson, learn
-from regard.seq2seq.trainer import Trainer, Training
+from regard.seq2seq.trainer import Trainer
+from regard.seq2seq.training_settings import Training
 from regard.seq2seq.transformer import TransformerArchitecture
 from regard.seq2seq.translator import Translation, Translator
 from regard.seq2seq.vocabulary import BOS, EOS, PAD, UNK, Vocabulary, token_alignment

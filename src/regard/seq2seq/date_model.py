@@ -11,7 +11,8 @@ from regard.data import Pairs, dates
 from regard.nn.loo_training import torch_threads
 from regard.seq2seq.model import Architecture
 from regard.seq2seq.pair_training import Learned, Lesson, learn
-from regard.seq2seq.trainer import Training, TrainingProgress
+from regard.seq2seq.trainer import TrainingProgress
+from regard.seq2seq.training_settings import Training
 
 # Sizes of the training, validation and test sets, and epochs: at most a minute on one core of an ordinary machine.
 PAIRS = 15_000

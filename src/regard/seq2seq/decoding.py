@@ -21,7 +21,7 @@ from regard.seq2seq.decoder import Decoder
 from regard.seq2seq.vocabulary import PAD
 
 
-class AnyEncoded(Protocol):
+class EncodedBatch(Protocol):
     """A batch of encoded sentences."""
 
     @property
@@ -57,7 +57,7 @@ class Ends(NamedTuple):
 
 
 @torch.no_grad()
-def greedy(decoder: Decoder, encoded: AnyEncoded, ends: Ends, *, normalise: float = 1.0) -> list[Hypothesis]:
+def greedy(decoder: Decoder, encoded: EncodedBatch, ends: Ends, *, normalise: float = 1.0) -> list[Hypothesis]:
     """The most probable token at every step, for every sentence of a batch.
 
     Parameters
@@ -115,7 +115,7 @@ def greedy(decoder: Decoder, encoded: AnyEncoded, ends: Ends, *, normalise: floa
 
 @torch.no_grad()
 def beam(
-    decoder: Decoder, encoded: AnyEncoded, ends: Ends, *, width: int = 5, normalise: float = 1.0
+    decoder: Decoder, encoded: EncodedBatch, ends: Ends, *, width: int = 5, normalise: float = 1.0
 ) -> list[list[Hypothesis]]:
     """At most ``width`` hypotheses of every sentence, best first; the best is never worse than that of ``greedy``.
 
@@ -173,7 +173,7 @@ class _Prefix(NamedTuple):
 
 
 def _beam_search(
-    decoder: Decoder, encoded: AnyEncoded, ends: Ends, width: int
+    decoder: Decoder, encoded: EncodedBatch, ends: Ends, width: int
 ) -> tuple[list[list[_Prefix]], _WeightHistory]:
     """The finished hypotheses of every sentence; each unfinished sentence has ``width`` rows of the batch."""
     limits, history, device = ends.limits(encoded.lengths), _WeightHistory(), encoded.states.device
@@ -238,7 +238,7 @@ class _WeightHistory:
         return sum(map(len, self.steps[:-1]))
 
     def finished(
-        self, paths: list[tuple[_Prefix, int]], encoded: AnyEncoded, ends: Ends, normalise: float
+        self, paths: list[tuple[_Prefix, int]], encoded: EncodedBatch, ends: Ends, normalise: float
     ) -> list[Hypothesis]:
         """Hypotheses from finished prefixes, each given with the index of its sentence."""
         if not paths:

@@ -13,7 +13,7 @@ from regard.seq2seq.decoder import DecoderStep
 from regard.seq2seq.model import Seq2Seq
 
 
-class EncodedByMembers(NamedTuple):
+class EncodedEnsemble(NamedTuple):
     """A batch of sentences, encoded by every member."""
 
     members: tuple[NamedTuple, ...]
@@ -27,14 +27,14 @@ class EncodedByMembers(NamedTuple):
         return self.members[0].lengths  # type: ignore[attr-defined, no-any-return]
 
 
-class OfMembers(NamedTuple):
+class MemberStates(NamedTuple):
     """The memories, or the states, of all members."""
 
     members: tuple[NamedTuple, ...]
 
-    def take(self, rows: Tensor) -> OfMembers:
+    def take(self, rows: Tensor) -> MemberStates:
         """The same for selected rows of the batch, possibly reordered or repeated."""
-        return OfMembers(tuple(member.take(rows) for member in self.members))  # type: ignore[attr-defined]
+        return MemberStates(tuple(member.take(rows) for member in self.members))  # type: ignore[attr-defined]
 
 
 class Ensemble(nn.Module):
@@ -52,19 +52,19 @@ class Ensemble(nn.Module):
     def decoder(self) -> Ensemble:
         return self
 
-    def encoder(self, source: Tensor, lengths: Tensor) -> EncodedByMembers:
+    def encoder(self, source: Tensor, lengths: Tensor) -> EncodedEnsemble:
         """Every member's encoding of sentences (B, S)."""
-        return EncodedByMembers(tuple(model.encoder(source, lengths) for model in self.models))  # type: ignore[operator, union-attr]
+        return EncodedEnsemble(tuple(model.encoder(source, lengths) for model in self.models))  # type: ignore[operator, union-attr]
 
-    def remember(self, encoded: EncodedByMembers) -> OfMembers:
+    def remember(self, encoded: EncodedEnsemble) -> MemberStates:
         """The memories for all steps."""
-        return self._each("remember", encoded.members)
+        return self._from_members("remember", encoded.members)
 
-    def start(self, encoded: EncodedByMembers) -> OfMembers:
+    def start(self, encoded: EncodedEnsemble) -> MemberStates:
         """The states before the first step."""
-        return self._each("start", encoded.members)
+        return self._from_members("start", encoded.members)
 
-    def step(self, token: Tensor, state: OfMembers, memory: OfMembers) -> DecoderStep:
+    def step(self, token: Tensor, state: MemberStates, memory: MemberStates) -> DecoderStep:
         """One step from the last token (B,): log of the mean probabilities, and mean weights."""
         decoders = [model.decoder for model in self.models]
         steps = [
@@ -72,7 +72,7 @@ class Ensemble(nn.Module):
             for decoder, one, kept in zip(decoders, state.members, memory.members, strict=True)
         ]
         scores = [decoder.say(one.output) for decoder, one in zip(decoders, steps, strict=True)]  # type: ignore[operator, union-attr]
-        after = OfMembers(tuple(one.state for one in steps))
+        after = MemberStates(tuple(one.state for one in steps))
         return DecoderStep(_log_mean(scores), torch.stack([one.weights for one in steps]).mean(0), after)
 
     def say(self, output: Tensor) -> Tensor:
@@ -84,9 +84,9 @@ class Ensemble(nn.Module):
         found = [model(source, lengths, tokens) for model in self.models]
         return _log_mean([scores for scores, _ in found]), torch.stack([weights for _, weights in found]).mean(0)
 
-    def _each(self, name: str, encoded: tuple[NamedTuple, ...]) -> OfMembers:
+    def _from_members(self, name: str, encoded: tuple[NamedTuple, ...]) -> MemberStates:
         parts = zip(self.models, encoded, strict=True)
-        return OfMembers(tuple(getattr(model.decoder, name)(one) for model, one in parts))
+        return MemberStates(tuple(getattr(model.decoder, name)(one) for model, one in parts))
 
 
 def _log_mean(scores: list[Tensor]) -> Tensor:

@@ -24,7 +24,7 @@ from regard.seq2seq.decoding import Ends
 from regard.seq2seq.encoder import Encoded, Encoder
 from regard.seq2seq.model import Seq2Seq
 from regard.seq2seq.recurrence import gru_cell, lstm_cell
-from regard.seq2seq.transformer import TransformerReader
+from regard.seq2seq.transformer import TransformerSourceEncoder
 from regard.seq2seq.vocabulary import BOS, EOS, PAD
 
 
@@ -52,8 +52,6 @@ def export_torchscript(model: Seq2Seq, path: PathLike, *, ends: Ends | None = No
     ------
     Seq2SeqExportError
         A ValueError: the file cannot be written.
-
-    Needs ``torch.while_loop``; tested with torch 2.13. Raises Seq2SeqExportError if the file cannot be written.
 
     Needs ``torch.while_loop``; tested with torch 2.13.
 
@@ -135,9 +133,9 @@ class GreedySearch(nn.Module):
         """Encoded sentences, and the first state of the decoder, whose tensors keep their shapes."""
         encoder: Any = self.model.encoder
         decoder: Any = self.model.decoder
-        if isinstance(encoder, TransformerReader):
+        if isinstance(encoder, TransformerSourceEncoder):
             tokens = encoder.run(source, lengths, lengths)
-            return tokens, decoder.start(tokens, room=longest)
+            return tokens, decoder.start(tokens, capacity=longest)
         encoded = encode(encoder, source, lengths)
         return encoded, decoder.start(encoded)._replace(coverage=torch.zeros_like(encoded.mask))
 

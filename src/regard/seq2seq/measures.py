@@ -57,8 +57,7 @@ def quality(said: Sequence[str], wanted: Sequence[str]) -> Quality:
     >>> quality(["the cat sat on the mat", "a dog"], ["the cat sat on the mat", "a hog"]).exact
     0.5
     """
-    if len(said) != len(wanted) or not said:
-        raise ValueError(f"said and wanted must have the same length of at least 1, got {len(said)} and {len(wanted)}")
+    _check_lengths(said, wanted)
     try:
         sacrebleu: Any = import_module("sacrebleu")
     except ImportError:
@@ -66,8 +65,14 @@ def quality(said: Sequence[str], wanted: Sequence[str]) -> Quality:
     bleu = sacrebleu.BLEU()
     score = bleu.corpus_score(list(said), [list(wanted)])
     chrf = sacrebleu.CHRF().corpus_score(list(said), [list(wanted)])
-    exact = sum(a == b for a, b in zip(said, wanted, strict=True)) / len(said)
-    return Quality(len(said), exact, float(score.score), float(chrf.score), str(bleu.get_signature()))
+    return Quality(
+        len(said), exact_fraction(said, wanted), float(score.score), float(chrf.score), str(bleu.get_signature())
+    )
+
+
+def exact_fraction(said: Sequence[str], wanted: Sequence[str]) -> float:
+    """The fraction of translations that equal their reference."""
+    return sum(a == b for a, b in zip(said, wanted, strict=True)) / len(said)
 
 
 def corpus_bleu(said: Sequence[str], wanted: Sequence[str]) -> float:
@@ -98,8 +103,7 @@ def corpus_bleu(said: Sequence[str], wanted: Sequence[str]) -> float:
     >>> round(corpus_bleu(["the cat sat on the mat"], ["the cat sat on a mat"]), 2)
     53.73
     """
-    if len(said) != len(wanted) or not said:
-        raise ValueError(f"said and wanted must have the same length of at least 1, got {len(said)} and {len(wanted)}")
+    _check_lengths(said, wanted)
     matches, totals = [0] * ORDER, [0] * ORDER
     length = reference_length = 0
     for one, other in zip(said, wanted, strict=True):
@@ -111,10 +115,10 @@ def corpus_bleu(said: Sequence[str], wanted: Sequence[str]) -> float:
             totals[n] += grams.total()
     if not all(totals) or not any(matches):
         return 0.0
-    logs, share = 0.0, 1.0
+    logs, smoothed = 0.0, 1.0
     for match, total in zip(matches, totals, strict=True):
-        share = share if match else share / 2.0
-        logs += log((match or share) / total)
+        smoothed = smoothed if match else smoothed / 2.0
+        logs += log((match or smoothed) / total)
     return 100.0 * min(1.0, exp(1.0 - reference_length / length)) * exp(logs / ORDER)
 
 
@@ -125,6 +129,11 @@ def bleu_tokens(text: str) -> list[str]:
     text = _SYMBOLS.sub(r" \1 ", f" {text} ")
     text = _POINT_BEFORE.sub(r" \1 \2", _POINT_AFTER.sub(r"\1 \2 ", text))
     return _DASH.sub(r"\1 \2 ", text).split()
+
+
+def _check_lengths(said: Sequence[str], wanted: Sequence[str]) -> None:
+    if len(said) != len(wanted) or not said:
+        raise ValueError(f"said and wanted must have the same length of at least 1, got {len(said)} and {len(wanted)}")
 
 
 def _grams(tokens: list[str], n: int) -> Counter[tuple[str, ...]]:

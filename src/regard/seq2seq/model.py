@@ -13,7 +13,7 @@ from regard.nn.argument_checks import at_least_one, one_of
 from regard.seq2seq.decoder import ATTENTIONS, ORDERS, AttentionDecoder, DecoderScore
 from regard.seq2seq.encoder import Encoder
 from regard.seq2seq.recurrence import CELLS
-from regard.seq2seq.transformer import TransformerArchitecture, TransformerWriter
+from regard.seq2seq.transformer import TransformerArchitecture, TransformerTargetDecoder
 
 
 class ProjectedKeys(nn.Module):
@@ -176,7 +176,7 @@ class Seq2Seq(nn.Module):
     """
 
     encoder: nn.Module
-    decoder: AttentionDecoder | TransformerWriter
+    decoder: AttentionDecoder | TransformerTargetDecoder
 
     def __init__(self, architecture: AnyArchitecture, source_size: int, target_size: int) -> None:
         super().__init__()
@@ -216,7 +216,7 @@ class Seq2Seq(nn.Module):
         """
         encoded = self.encoder(source, lengths)
         # A recurrent decoder has the weights anyway.
-        options = {"need_weights": need_weights} if isinstance(self.decoder, TransformerWriter) else {}
+        options = {"need_weights": need_weights} if isinstance(self.decoder, TransformerTargetDecoder) else {}
         return self.decoder(tokens, encoded, own, **options)  # type: ignore[no-any-return]
 
     def align_by(self, layer: int, head: int | None) -> None:
@@ -230,7 +230,7 @@ class Seq2Seq(nn.Module):
             Head of its attention to the source, from 0; None is the mean of all.
         """
         if not isinstance(self.architecture, TransformerArchitecture) or not isinstance(
-            self.decoder, TransformerWriter
+            self.decoder, TransformerTargetDecoder
         ):
             raise ValueError("a recurrent model has one attention only")
         self.architecture = replace(self.architecture, alignment_layer=layer, alignment_head=head)

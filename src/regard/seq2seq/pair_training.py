@@ -21,11 +21,12 @@ from regard.data.files import PathLike
 from regard.data.text_pairs import Pairs
 from regard.nn.argument_checks import at_least_one, one_of
 from regard.seq2seq.alignment import error_rate
-from regard.seq2seq.measures import corpus_bleu
+from regard.seq2seq.measures import corpus_bleu, exact_fraction
 from regard.seq2seq.model import AnyArchitecture, Architecture, Seq2Seq, as_plain
 from regard.seq2seq.processes import Processes
 from regard.seq2seq.token_batches import Sentences, TokenBatch, bucketed, collate, in_order
-from regard.seq2seq.trainer import Trainer, Training, TrainingOutcome, TrainingProgress
+from regard.seq2seq.trainer import Trainer, TrainingOutcome, TrainingProgress
+from regard.seq2seq.training_settings import Training
 from regard.seq2seq.transformer import TransformerArchitecture
 from regard.seq2seq.translator import Translator
 from regard.seq2seq.vocabulary import PAD, Vocabulary, gold_alignments
@@ -190,7 +191,7 @@ class PairsTask:
 
 
 class SampledSentences:
-    """Training sentences with another random segmentation in every epoch; that of the next one is made meanwhile."""
+    """Training sentences, segmented anew at random in every epoch; the next epoch is computed in the background."""
 
     def __init__(self, pairs: Pairs, translator: Translator, lesson: Lesson, seed: int) -> None:
         self._pairs, self._lesson, self._seed = pairs, lesson, seed
@@ -201,15 +202,16 @@ class SampledSentences:
     def __call__(self, epoch: int) -> tuple[Sentences, Sentences]:
         """Source and target sentences of an epoch, which depend on it and the seed only."""
         self._next = {
-            number: self._next.get(number) or self._worker.submit(self._made, number) for number in (epoch, epoch + 1)
+            number: self._next.get(number) or self._worker.submit(self._segmented, number)
+            for number in (epoch, epoch + 1)
         }
         return self._next[epoch].result()
 
     def close(self) -> None:
-        """Drop what is not needed any more."""
+        """Cancel the segmentation of later epochs."""
         self._worker.shutdown(cancel_futures=True)
 
-    def _made(self, epoch: int) -> tuple[Sentences, Sentences]:
+    def _segmented(self, epoch: int) -> tuple[Sentences, Sentences]:
         seeds = np.random.SeedSequence((self._seed, epoch)).generate_state(2).tolist()
         sides = (self._source, self._pairs.source, seeds[0]), (self._target, self._pairs.target, seeds[1])
         source, target = (
@@ -304,13 +306,13 @@ def learn(
     """
     lesson, training = lesson or Lesson(), training or Training()
     one_of(CRITERIA, criterion=training.criterion)
-    model, source, target = _first(train, architecture, lesson, start, training.seed)
+    model, source, target = _initial_model(train, architecture, lesson, start, training.seed)
     first = Translator(model.to(device), source, target)
     (train_pairs, train_ids), (valid_pairs, valid_ids) = (
         _encode(pairs, source, target, lesson, name) for name, pairs in (("train", train), ("valid", valid))
     )
     sampled = SampledSentences(train_pairs, first, lesson, training.seed) if lesson.sampling else None
-    measured = None if training.criterion == "loss" else partial(_measured, first, valid_pairs)
+    measured = None if training.criterion == "loss" else partial(_translation_quality, first, valid_pairs)
     task = PairsTask(model, train_ids, valid_ids, lesson, training.seed, sampled=sampled, measured=measured)
     settings = {**as_plain(first.architecture), **asdict(lesson), "train": _digest(train), "valid": _digest(valid)}
     if start is not None:
@@ -339,12 +341,12 @@ def learn(
     model.eval()
     if outcome.ended != "interrupted":
         _choose_alignment(model, first, valid_pairs)
-        if folder is not None and Processes().first:
+        if folder is not None and Processes().is_main:
             first.save(Path(folder) / MODEL, force=True)
     return Learned(first, outcome)
 
 
-def _first(
+def _initial_model(
     train: Pairs, architecture: AnyArchitecture | None, lesson: Lesson, start: Translator | None, seed: int
 ) -> tuple[Seq2Seq, Vocabulary, Vocabulary]:
     """The model before training and its vocabularies: new ones, or a copy of those to continue from."""
@@ -363,12 +365,11 @@ def _first(
     return model, source, target
 
 
-def _measured(translator: Translator, valid: Pairs) -> dict[str, float]:
+def _translation_quality(translator: Translator, valid: Pairs) -> dict[str, float]:
     """BLEU and the fraction of exact matches of greedy translations."""
     translations = [one.text for one in translator.translate(valid.source, batch_size=256)]
     wanted = [text.lower() if translator.target.lower else text for text in valid.target]
-    exact = sum(a == b for a, b in zip(translations, wanted, strict=True)) / len(wanted)
-    return {"bleu": corpus_bleu(translations, wanted), "exact": exact}
+    return {"bleu": corpus_bleu(translations, wanted), "exact": exact_fraction(translations, wanted)}
 
 
 def _choose_alignment(model: Seq2Seq, translator: Translator, valid: Pairs) -> None:

@@ -28,18 +28,13 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from regard.data.files import PathLike
-from regard.nn.argument_checks import at_least_one, one_of
+from regard.nn.argument_checks import at_least_one
 from regard.nn.loo_training import torch_threads
 from regard.seq2seq.checkpoints import load, save
 from regard.seq2seq.processes import Processes
 from regard.seq2seq.thread_choice import fastest_threads
+from regard.seq2seq.training_settings import LOSS, OPTIMIZERS, Training
 
-SCHEDULES = ("cosine", "plateau", "inverse")
-OPTIMIZERS: dict[str, type[torch.optim.Adam]] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
-# The measure that is minimised; all others are maximised.
-LOSS = "loss"
-# Final learning rate of the cosine schedule, relative to the largest.
-FINAL_RATE = 0.01
 # Steps between two checks of the loss: on a GPU every check waits for the device.
 STEPS_PER_CHECK = 20
 CHECKPOINT = "checkpoint.regard"
@@ -62,110 +57,6 @@ class Task(Protocol):
 
     def validate(self) -> float | Mapping[str, float]:
         """The validation loss, or several measures by name, "loss" among them; of the others more is better."""
-
-
-@dataclass(frozen=True)
-class Training:
-    """The settings of a training.
-
-    Parameters
-    ----------
-    epochs : int, default=20
-        Maximum number of epochs.
-    learning_rate : float, default=0.001
-        Largest learning rate.
-    schedule : {"cosine", "plateau", "inverse"}, default="cosine"
-        "cosine" decays along a cosine to a hundredth at the end; "plateau" halves the rate after every two epochs
-        without improvement; "inverse" decays with the inverse square root of the step; all rise linearly over the first
-        ``warmup`` steps.
-    warmup : int, default=100
-        Steps over which the rate rises.
-    clip : float, default=1.0
-        Maximum norm of the gradient.
-    patience : int, default=5
-        Number of epochs without improvement after which training stops.
-    seconds : float, default=None
-        Time limit; a cosine schedule then ends there.
-    seed : int, default=0
-        Of all random numbers.
-    optimizer : {"adam", "adamw"}, default="adam"
-        "adamw" shrinks the weights at every step, by ``weight_decay``.
-    weight_decay : float, default=0.0
-        Of "adamw"; others accept 0 only.
-    beta2 : float, default=0.999
-        Adam's: how slowly its mean of squared gradients forgets.
-    accumulate : int, default=1
-        Number of batches in a step, together in all processes.
-    average : int, default=1
-        The weights validated and kept are the mean of those at the end of this many epochs, the last ones.
-    criterion : str, default="loss"
-        The measure of ``Task.validate`` that chooses the best epoch and ends training: "loss", or one of which more is
-        better.
-
-    >>> Training(epochs=5).schedule
-    'cosine'
-    """
-
-    epochs: int = 20
-    learning_rate: float = 1e-3
-    schedule: str = "cosine"
-    warmup: int = 100
-    clip: float = 1.0
-    patience: int = 5
-    seconds: float | None = None
-    seed: int = 0
-    optimizer: str = "adam"
-    weight_decay: float = 0.0
-    beta2: float = 0.999
-    accumulate: int = 1
-    average: int = 1
-    criterion: str = LOSS
-
-    def __post_init__(self) -> None:
-        at_least_one(epochs=self.epochs, patience=self.patience, accumulate=self.accumulate, average=self.average)
-        one_of(SCHEDULES, schedule=self.schedule)
-        one_of(OPTIMIZERS, optimizer=self.optimizer)
-        if not 0.0 <= self.weight_decay < math.inf or (self.weight_decay and self.optimizer != "adamw"):
-            raise ValueError(
-                "weight_decay must be at least 0 and finite, and 0 unless optimizer is 'adamw', got "
-                f"{self.weight_decay} with {self.optimizer!r}"
-            )
-        if not 0.0 <= self.beta2 < 1.0:
-            raise ValueError(f"beta2 must be at least 0 and below 1, got {self.beta2}")
-        for name in ("learning_rate", "clip"):
-            if not 0.0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
-        if self.warmup < 0:
-            raise ValueError(f"warmup must be at least 0, got {self.warmup}")
-        if self.seconds is not None and not self.seconds > 0.0:
-            raise ValueError(f"seconds must be positive, got {self.seconds}")
-
-    def rate(self, step: int, progress: float, halvings: int) -> float:
-        """The learning rate at a step (from 0), after this fraction of the training.
-
-        Parameters
-        ----------
-        step : int
-            Counted from 0.
-        progress : float
-            Fraction of the training that is done.
-        halvings : int
-            How often "plateau" has halved the rate.
-
-        Returns
-        -------
-        float
-
-        >>> [round(Training(learning_rate=1.0, warmup=2).rate(step, step / 8, 0), 3) for step in (0, 1, 2, 4, 8)]
-        [0.333, 0.642, 0.855, 0.505, 0.01]
-        """
-        rise = min(1.0, (step + 1) / (self.warmup + 1))
-        if self.schedule == "plateau":
-            return self.learning_rate * (rise * 0.5**halvings)
-        if self.schedule == "inverse":
-            return self.learning_rate * min(rise, math.sqrt((self.warmup + 1) / (step + 1)))
-        fall = FINAL_RATE + (1.0 - FINAL_RATE) * 0.5 * (1.0 + math.cos(math.pi * min(progress, 1.0)))
-        return self.learning_rate * (rise * fall)
 
 
 @dataclass
@@ -305,7 +196,7 @@ class Trainer:
         self._loss = task.loss if self._processes.count == 1 else DistributedDataParallel(LossOfTask(task))
         self._best: Weights = {}
         self._recent: list[Weights] = []  # at the ends of the last epochs, the latest at the end
-        self._writer = _summary_writer(self._folder) if tensorboard and self._processes.first else None
+        self._writer = _summary_writer(self._folder) if tensorboard and self._processes.is_main else None
         self.standing = TrainingState()
 
     def run(self, *, resume: bool = False) -> TrainingOutcome:
@@ -331,7 +222,7 @@ class Trainer:
             if resume:
                 self._resume()
             with self._chosen_threads():
-                if self._folder is not None and self._processes.first:
+                if self._folder is not None and self._processes.is_main:
                     self._open_metrics()
                 self._began, self._since, self._saved = monotonic() - self.standing.seconds, monotonic(), monotonic()
                 self._steps_before, self._tokens_before = self.standing.step, self.standing.all_tokens
@@ -397,7 +288,7 @@ class Trainer:
                 total += self._step(group, min(progress, 1.0))
                 at.batch, at.step, at.seconds = at.batch + len(group), at.step + 1, monotonic() - self._began
                 # All processes save and stop together.
-                stop, due = map(bool, self._processes.sums(interrupted(), monotonic() - self._saved >= self._every))
+                stop, due = map(bool, self._processes.all_sum(interrupted(), monotonic() - self._saved >= self._every))
                 if stop or due or at.step % STEPS_PER_CHECK == 0 or at.batch == len(batches):
                     total = self._add_losses(total)
                     self._check_loss(steps)
@@ -414,7 +305,7 @@ class Trainer:
 
     def _add_losses(self, total: Tensor) -> Tensor:
         """Add the sum of losses of all processes to that of the epoch; returns a new sum, 0."""
-        self.standing.loss_sum += self._processes.sums(float(total))[0]
+        self.standing.loss_sum += self._processes.all_sum(float(total))[0]
         return torch.zeros_like(total)
 
     def _progress(self, steps: int) -> float:
@@ -422,7 +313,7 @@ class Trainer:
         by_steps = self.standing.step / steps
         if self.training.seconds is None:
             return by_steps
-        return self._processes.of_first([max(by_steps, (monotonic() - self._began) / self.training.seconds)])[0]
+        return self._processes.broadcast([max(by_steps, (monotonic() - self._began) / self.training.seconds)])[0]
 
     def _step(self, batches: Sequence[Any], progress: float) -> Tensor:
         """One optimiser step; returns the sum of the losses of this process over its tokens.
@@ -445,7 +336,7 @@ class Trainer:
                 (loss if alone else loss * (count * weight)).backward()
             total += loss.detach().double() * (count * weight)
             tokens += count * weight
-        tokens = int(processes.sums(tokens)[0])
+        tokens = int(processes.all_sum(tokens)[0])
         if not alone:
             # DistributedDataParallel returns the mean of the processes, not their sum.
             gradients = [part.grad for part in self.task.module.parameters() if part.grad is not None]
@@ -470,7 +361,7 @@ class Trainer:
         if self._writer is not None:
             self._writer.add_scalar("loss/train", loss, at.step)
             self._writer.add_scalar("learning_rate", self._optimiser.param_groups[0]["lr"], at.step)
-        if self._watch is not None and self._processes.first:
+        if self._watch is not None and self._processes.is_main:
             spent = max(monotonic() - self._since, 1e-9)
             per_step = spent / max(at.step - self._steps_before, 1)
             left = min(per_step * (steps - at.step), (self.training.seconds or math.inf) - at.seconds)
@@ -505,7 +396,7 @@ class Trainer:
         at.seconds = monotonic() - self._began
         stalled = at.epoch - 1 - at.best_epoch >= training.patience
         ended = "patience" if stalled else "seconds" if over and at.step < steps else ""
-        due = self._processes.of_first([monotonic() - self._saved >= self._every])[0]
+        due = self._processes.broadcast([monotonic() - self._saved >= self._every])[0]
         if due or ended or at.epoch == training.epochs:
             self._save()
         return ended
@@ -541,7 +432,7 @@ class Trainer:
                 f"criterion must be one of {', '.join(map(repr, measures))}, which the task measures, "
                 f"got {self.training.criterion!r}"
             )
-        return dict(zip(measures, self._processes.of_first(list(measures.values())), strict=True))
+        return dict(zip(measures, self._processes.broadcast(list(measures.values())), strict=True))
 
     # ---- files
 
@@ -554,13 +445,13 @@ class Trainer:
             for name, value in state.items()
         }
         random = {
-            _of_rank("cpu", rank): state for rank, state in enumerate(self._processes.gathered(torch.get_rng_state()))
+            _of_rank("cpu", rank): state for rank, state in enumerate(self._processes.all_gather(torch.get_rng_state()))
         }
         if torch.cuda.is_available():
-            states = self._processes.gathered(torch.cuda.get_rng_state())
+            states = self._processes.all_gather(torch.cuda.get_rng_state())
             random.update({_of_rank("cuda", rank): state for rank, state in enumerate(states)})
         self._saved = monotonic()
-        if not self._processes.first:
+        if not self._processes.is_main:
             return
         tensors = {"model": self.task.module.state_dict(), "best": self._best, "adam": moments, "random": random}
         tensors.update({f"recent{number}": weights for number, weights in enumerate(self._recent)})
@@ -602,7 +493,7 @@ class Trainer:
         if self._writer is not None:
             for name, value in at.measures.items():
                 self._writer.add_scalar(f"{name}/validation", value, at.step)
-        if self._folder is None or not self._processes.first:
+        if self._folder is None or not self._processes.is_main:
             return
         line = {
             "epoch": at.epoch + 1, "step": at.step, "loss": loss, "validation": at.measures[LOSS],

@@ -94,7 +94,7 @@ class TransformerArchitecture:
         layer = max(self.layers - 2, 0) if self.alignment_layer is None else self.alignment_layer
         return layer, self.alignment_head
 
-    def parts(self, source_size: int, target_size: int) -> tuple[TransformerReader, TransformerWriter]:
+    def parts(self, source_size: int, target_size: int) -> tuple[TransformerSourceEncoder, TransformerTargetDecoder]:
         """Encoder and decoder.
 
         Parameters
@@ -106,7 +106,7 @@ class TransformerArchitecture:
 
         Returns
         -------
-        tuple of TransformerReader and TransformerWriter
+        tuple of TransformerSourceEncoder and TransformerTargetDecoder
             With random parameters.
 
         Raises
@@ -119,8 +119,8 @@ class TransformerArchitecture:
                 f"shared=True needs one vocabulary for both sides, got sizes {source_size} and {target_size}; "
                 "learn it with Lesson(joint=True)"
             )
-        decoder = TransformerWriter(self, target_size)
-        return TransformerReader(self, source_size, decoder.embedding if self.shared else None), decoder
+        decoder = TransformerTargetDecoder(self, target_size)
+        return TransformerSourceEncoder(self, source_size, decoder.embedding if self.shared else None), decoder
 
 
 class EncodedTokens(NamedTuple):
@@ -153,7 +153,7 @@ class PrefixKeys(NamedTuple):
         return PrefixKeys(tuple(layer[rows] for layer in self.layers), self.position)
 
 
-class HeadsAttention(nn.Module):
+class CachedMultiHeadAttention(nn.Module):
     """Attention of rows (…, size) in several heads, with biases."""
 
     def __init__(self, size: int, heads: int) -> None:
@@ -199,9 +199,9 @@ class TransformerLayer(nn.Module):
     def __init__(self, a: TransformerArchitecture, *, to_source: bool) -> None:
         super().__init__()
         self.pre = a.norm == "pre"
-        self.own = HeadsAttention(a.embed_size, a.heads)
+        self.own = CachedMultiHeadAttention(a.embed_size, a.heads)
         self.norm_own = nn.LayerNorm(a.embed_size)
-        self.source = HeadsAttention(a.embed_size, a.heads) if to_source else None
+        self.source = CachedMultiHeadAttention(a.embed_size, a.heads) if to_source else None
         self.norm_source = nn.LayerNorm(a.embed_size) if to_source else None
         self.W_1, self.W_2 = nn.Linear(a.embed_size, a.ffn_size), nn.Linear(a.ffn_size, a.embed_size)
         self.norm_ffn = nn.LayerNorm(a.embed_size)
@@ -270,13 +270,13 @@ class TokenEmbedding(nn.Module):
         return self.dropout(embedding(tokens) * sqrt(size) + sinusoids(position, size))  # type: ignore[no-any-return]
 
 
-class TransformerReader(TokenEmbedding):
+class TransformerSourceEncoder(TokenEmbedding):
     """The encoder of the transformer: a sentence in, one state per token out. Padding has no effect.
 
     *Empty rows*: an error; a sentence has at least one token. *Cost*: O(S²·embed_size + S·embed_size·ffn_size) per
     layer.
 
-    >>> encoder = TransformerReader(TransformerArchitecture(8, 16, 2, 2), 10)
+    >>> encoder = TransformerSourceEncoder(TransformerArchitecture(8, 16, 2, 2), 10)
     >>> encoder(torch.tensor([[1, 2, 3], [4, 0, 0]]), torch.tensor([3, 1])).states.shape
     torch.Size([2, 3, 8])
     """
@@ -304,7 +304,7 @@ class TransformerReader(TokenEmbedding):
         return EncodedTokens(self.norm(x), lengths, mask)
 
 
-class TransformerWriter(TokenEmbedding):
+class TransformerTargetDecoder(TokenEmbedding):
     """The decoder of the transformer: it attends to the tokens so far and to the source, and predicts one token.
 
     *Cost*: of a step, O(embed_size·(t + S) + embed_size·ffn_size) per layer for t tokens so far.
@@ -324,11 +324,11 @@ class TransformerWriter(TokenEmbedding):
             encoded.mask,
         )
 
-    def start(self, encoded: EncodedTokens, room: int | None = None) -> PrefixKeys:
-        """The state before the first token; with ``room`` for that many tokens, its tensors keep their shapes."""
+    def start(self, encoded: EncodedTokens, capacity: int | None = None) -> PrefixKeys:
+        """The state before the first token; with ``capacity`` for that many tokens, its tensors keep their shapes."""
         a = self.architecture
-        shape = encoded.states.shape[0], 2, a.heads, room or 0, a.embed_size // a.heads
-        position = None if room is None else torch.zeros(1, dtype=torch.int64, device=encoded.states.device)
+        shape = encoded.states.shape[0], 2, a.heads, capacity or 0, a.embed_size // a.heads
+        position = None if capacity is None else torch.zeros(1, dtype=torch.int64, device=encoded.states.device)
         return PrefixKeys(tuple(encoded.states.new_zeros(shape) for _ in self.layers), position)
 
     def step(self, token: Tensor, state: PrefixKeys, memory: SourceKeys) -> DecoderStep:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple
 
@@ -20,8 +20,8 @@ from regard.nn.argument_checks import at_least_one
 from regard.seq2seq.decoding import Ends, Hypothesis, beam
 from regard.seq2seq.ensemble import Ensemble
 from regard.seq2seq.model import AnyArchitecture, Seq2Seq, as_plain, from_plain
-from regard.seq2seq.token_batches import Sentences, collate
-from regard.seq2seq.transformer import TransformerWriter
+from regard.seq2seq.token_batches import Sentences, TokenBatch, collate
+from regard.seq2seq.transformer import TransformerTargetDecoder
 from regard.seq2seq.vocabulary import BOS, EOS, UNK, Vocabulary
 
 # Longer texts are truncated, with a warning.
@@ -231,16 +231,12 @@ class Translator:
         -------
         list of Translation
         """
-        at_least_one(batch_size=batch_size)
-        if len(_texts(sources)) != len(_texts(targets)):
-            raise ValueError(f"sources and targets must have the same length, got {len(sources)} and {len(targets)}")
+        _check_pairs(sources, targets)
         read = [self._encode(number, text) for number, text in enumerate(sources, 1)]
         wanted = [self.target.encode(text)[:MAX_TOKENS] for text in targets]
         found: list[Translation] = [NOTHING] * len(read)
         source_ids, target_ids = Sentences([ids for _, ids in read]), Sentences(wanted)
-        for rows in _by_length(source_ids, batch_size):
-            batch = collate(source_ids, target_ids, rows).to(self.device)
-            self.model.eval()
+        for rows, batch in self._batches(source_ids, target_ids, batch_size):
             with torch.no_grad():
                 logits, weights = self.model(batch.source, batch.lengths, batch.tokens)
                 log_probs = ENDS.predictable(logits).log_softmax(-1).gather(-1, batch.wanted[..., None])[..., 0].cpu()
@@ -282,16 +278,15 @@ class Translator:
             If the model is no transformer.
         """
         decoder = self.model.decoder
-        if not isinstance(decoder, TransformerWriter):
+        if not isinstance(decoder, TransformerTargetDecoder):
             raise ValueError("source_weights needs a transformer; the weights of other models are those of align")
+        _check_pairs(sources, targets)
         both = (
             Sentences([self.source.encode(text) for text in sources]),
             Sentences([self.target.encode(text) for text in targets]),
         )
         found: list[NDArray[Any]] = [np.zeros((0, 0, 0, 0), np.float32)] * len(sources)
-        for rows in _by_length(both[0], batch_size):
-            batch = collate(*both, rows).to(self.device)
-            self.model.eval()
+        for rows, batch in self._batches(*both, batch_size):
             with torch.no_grad():
                 encoded: Any = self.model.encoder(batch.source, batch.lengths)
                 weights = decoder.source_weights(batch.tokens, encoded).cpu().numpy()
@@ -319,7 +314,7 @@ class Translator:
         ValueError
             If there is none, or their vocabularies differ.
         """
-        first = _alike(translators)
+        first = _first_of_same_vocabularies(translators)
         return cls(Ensemble([one.model for one in translators]), first.source, first.target)  # type: ignore[misc]
 
     @classmethod
@@ -340,7 +335,7 @@ class Translator:
         ValueError
             If there is none, or their architectures or vocabularies differ.
         """
-        first = _alike(translators)
+        first = _first_of_same_vocabularies(translators)
         if any(one.architecture != first.architecture for one in translators):
             raise ValueError("translators must have the same architecture to be averaged")
         states = [one.model.state_dict() for one in translators]
@@ -430,6 +425,15 @@ class Translator:
             )
         return tokens[:MAX_TOKENS], ids[:MAX_TOKENS]
 
+    def _batches(
+        self, source_ids: Sentences, target_ids: Sentences, batch_size: int
+    ) -> Iterator[tuple[list[int], TokenBatch]]:
+        """Rows of similar length, and their tokens on the device of the model, which is in evaluation mode."""
+        at_least_one(batch_size=batch_size)
+        self.model.eval()
+        for rows in _by_length(source_ids, batch_size):
+            yield rows, collate(source_ids, target_ids, rows).to(self.device)
+
     def _decode(self, sources: Sentences, rows: list[int], width: int, normalise: float) -> list[list[Hypothesis]]:
         self.model.eval()
         with torch.no_grad():
@@ -448,7 +452,7 @@ class Translator:
         return Translation(self.target.join(tokens), (*tokens, *ended), tuple(source_tokens), weights, hypothesis.score)
 
 
-def _alike(translators: Sequence[Translator]) -> Translator:
+def _first_of_same_vocabularies(translators: Sequence[Translator]) -> Translator:
     """The first one. Raises ValueError unless there is one, and all have its vocabularies."""
     if not translators:
         raise ValueError("translators must contain at least one translator")
@@ -457,6 +461,11 @@ def _alike(translators: Sequence[Translator]) -> Translator:
         if (one.source, one.target) != (first.source, first.target):
             raise ValueError(f"translator {number} has other vocabularies than the first")
     return first
+
+
+def _check_pairs(sources: Sequence[str], targets: Sequence[str]) -> None:
+    if len(_texts(sources)) != len(_texts(targets)):
+        raise ValueError(f"sources and targets must have the same length, got {len(sources)} and {len(targets)}")
 
 
 def _texts(texts: Iterable[str]) -> Sequence[str]:

@@ -111,7 +111,7 @@ HEAD_SPECS = _specs(
     }
 )
 TEMPERING_SPECS = _specs(
-    {NUMBER: "tempering_.temperature tempering_.share", "float64, classes": "tempering_.frequency"}
+    {NUMBER: "tempering_.temperature tempering_.frequency_weight", "float64, classes": "tempering_.frequency"}
 )
 SCORE_SPECS = _specs(
     {

@@ -25,7 +25,7 @@ from regard.cli.translate.translate_arguments import (
 class Evaluate:
     """Translate test pairs and compare with their targets: exact matches, BLEU and chrF (sacrebleu).
 
-    If the model was trained with --lower, the targets are lowercased first. The first figure is the one to look at:
+    If the model was trained with --lower, the targets are lowercased first. The first figure is the relevant one:
     BLEU, or exact matches where most targets are shorter than the four words that BLEU compares.
     """
 

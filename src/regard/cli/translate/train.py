@@ -43,7 +43,7 @@ class Log(StrEnum):
     json = "json"
 
 
-def _from_file(ctx: typer.Context, path: str | None) -> str | None:
+def _read_config(ctx: typer.Context, path: str | None) -> str | None:
     """Make the settings of a TOML file the defaults of the options."""
     if path is None:
         return None
@@ -63,22 +63,22 @@ def _from_file(ctx: typer.Context, path: str | None) -> str | None:
     return path
 
 
-def _network(help: str, *names: str, **options: Any) -> Any:
+def _model_option(help: str, *names: str, **options: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel="Model", show_default=False, **options)
 
 
-def _training(help: str, *names: str, **options: Any) -> Any:
+def _training_option(help: str, *names: str, **options: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel="Training", **options)
 
 
-def _texts(help: str, *names: str, **options: Any) -> Any:
+def _token_option(help: str, *names: str, **options: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel="Tokens and batches", **options)
 
 
 # Options of one kind of model only.
 _RECURRENT = ("hidden_size", "cell", "score", "order", "attention", "coverage")
 _TRANSFORMER = ("ffn_size", "heads", "norm", "shared")
-# Options of what a translator to continue from has already.
+# Options that a translator to continue from determines.
 _VOCABULARY = ("unit", "target_unit", "joint", "max_size", "min_count", "lower")
 _MODEL = ("model", "embed_size", "layers", "dropout", *_RECURRENT, *_TRANSFORMER)
 DROPOUT = 0.2
@@ -103,7 +103,7 @@ class Train:
         str | None,
         typer.Option(
             metavar="FILE",
-            callback=_from_file,
+            callback=_read_config,
             is_eager=True,
             help="TOML file of these options, one per line, such as epochs = 30; the command line has precedence.",
         ),
@@ -117,58 +117,64 @@ class Train:
         str | None,
         typer.Option("--from", metavar="FILE", help="Continue from this translator, or fine-tune it on other pairs."),
     ] = None
-    unit: Annotated[str, _texts("What a token is: words, characters, sentencepiece or bpe.")] = "words"
-    target_unit: Annotated[str | None, _texts("What a token of the target is, if different.")] = None
-    joint: Annotated[bool, _texts("One vocabulary for both sides.", "--joint")] = False
-    max_size: Annotated[int | None, _texts("Maximum size of a vocabulary; required by sentencepiece and bpe.")] = None
-    min_count: Annotated[int, _texts("Leave out tokens with a lower count.")] = 1
-    lower: Annotated[bool, _texts("Lowercase all texts.", "--lower")] = False
-    sampling: Annotated[float, _texts("Another random segmentation in every epoch; 0.1 is good for bpe.")] = 0.0
-    batch_size: Annotated[int, _texts("Pairs in a batch.")] = 64
-    batch_tokens: Annotated[int | None, _texts("Instead, tokens in a batch on the longer side.")] = None
-    max_tokens: Annotated[int, _texts("Leave out pairs with more tokens on either side.")] = 200
-    model: Annotated[str, _network("recurrent (default) or transformer.")] = "recurrent"
-    embed_size: Annotated[int | None, _network("Size of an embedding: 256.")] = None
-    layers: Annotated[int | None, _network("Layers: 1, of a transformer 3.")] = None
-    dropout: Annotated[float | None, _network("Dropout probability of embeddings and outputs: 0.2.")] = None
-    hidden_size: Annotated[int | None, _network("Recurrent: size of a state: 256.")] = None
-    cell: Annotated[str | None, _network("Recurrent: gru (default) or lstm.")] = None
-    score: Annotated[str | None, _network("Recurrent: additive (default), dot, bilinear or gaussian.")] = None
+    unit: Annotated[str, _token_option("What a token is: words, characters, sentencepiece or bpe.")] = "words"
+    target_unit: Annotated[str | None, _token_option("What a token of the target is, if different.")] = None
+    joint: Annotated[bool, _token_option("One vocabulary for both sides.", "--joint")] = False
+    max_size: Annotated[
+        int | None, _token_option("Maximum size of a vocabulary; required by sentencepiece and bpe.")
+    ] = None
+    min_count: Annotated[int, _token_option("Leave out tokens with a lower count.")] = 1
+    lower: Annotated[bool, _token_option("Lowercase all texts.", "--lower")] = False
+    sampling: Annotated[float, _token_option("Another random segmentation in every epoch; 0.1 is good for bpe.")] = 0.0
+    batch_size: Annotated[int, _token_option("Pairs in a batch.")] = 64
+    batch_tokens: Annotated[int | None, _token_option("Instead, tokens in a batch on the longer side.")] = None
+    max_tokens: Annotated[int, _token_option("Leave out pairs with more tokens on either side.")] = 200
+    model: Annotated[str, _model_option("recurrent (default) or transformer.")] = "recurrent"
+    embed_size: Annotated[int | None, _model_option("Size of an embedding: 256.")] = None
+    layers: Annotated[int | None, _model_option("Layers: 1, of a transformer 3.")] = None
+    dropout: Annotated[float | None, _model_option("Dropout probability of embeddings and outputs: 0.2.")] = None
+    hidden_size: Annotated[int | None, _model_option("Recurrent: size of a state: 256.")] = None
+    cell: Annotated[str | None, _model_option("Recurrent: gru (default) or lstm.")] = None
+    score: Annotated[str | None, _model_option("Recurrent: additive (default), dot, bilinear or gaussian.")] = None
     order: Annotated[
-        str | None, _network("Recurrent: textbook (default): attend, then step; luong: step, then attend.")
+        str | None, _model_option("Recurrent: textbook (default): attend, then step; luong: step, then attend.")
     ] = None
-    attention: Annotated[str | None, _network("Recurrent: soft (default), hard (one token at a time) or none.")] = None
-    coverage: Annotated[bool | None, _network("Recurrent: let the score depend on past attention.", "--coverage")] = (
-        None
-    )
-    ffn_size: Annotated[int | None, _network("Transformer: units of its position-wise networks: 1024.")] = None
-    heads: Annotated[int | None, _network("Transformer: heads of its attention: 4.")] = None
-    norm: Annotated[str | None, _network("Transformer: normalise before (pre, default) or after (post) a part.")] = None
+    attention: Annotated[
+        str | None, _model_option("Recurrent: soft (default), hard (one token at a time) or none.")
+    ] = None
+    coverage: Annotated[
+        bool | None, _model_option("Recurrent: let the score depend on past attention.", "--coverage")
+    ] = None
+    ffn_size: Annotated[int | None, _model_option("Transformer: units of its position-wise networks: 1024.")] = None
+    heads: Annotated[int | None, _model_option("Transformer: heads of its attention: 4.")] = None
+    norm: Annotated[
+        str | None, _model_option("Transformer: normalise before (pre, default) or after (post) a part.")
+    ] = None
     shared: Annotated[
-        bool | None, _network("Transformer: one embedding for both sides; needs --joint.", "--shared")
+        bool | None, _model_option("Transformer: one embedding for both sides; needs --joint.", "--shared")
     ] = None
-    epochs: Annotated[int, _training("Maximum number of epochs.")] = 20
-    seconds: Annotated[float | None, _training("Time limit in seconds.")] = None
-    optimizer: Annotated[str, _training("adam or adamw.")] = "adam"
-    learning_rate: Annotated[float, _training("Largest learning rate.")] = 1e-3
-    schedule: Annotated[str, _training("cosine; plateau: halved when the loss stops improving; inverse: 1/√step.")] = (
-        "cosine"
-    )
-    warmup: Annotated[int, _training("Steps over which the learning rate rises.")] = 100
-    weight_decay: Annotated[float, _training("Of adamw.")] = 0.0
-    beta2: Annotated[float, _training("Of Adam's second moments; transformers often have 0.98.")] = 0.999
-    clip: Annotated[float, _training("Maximum norm of the gradient.")] = 1.0
-    accumulate: Annotated[int, _training("Batches in a step.")] = 1
-    average: Annotated[int, _training("Average the weights of this many epochs, the last ones.")] = 1
-    criterion: Annotated[str, _training("What chooses the best epoch: loss, bleu or exact.")] = "loss"
-    patience: Annotated[int, _training("Stop after this many epochs without improvement.")] = 5
-    label_smoothing: Annotated[float, _training("Probability spread over all tokens.")] = 0.1
-    scheduled_sampling: Annotated[float, _training("Final fraction of input tokens that are predictions.")] = 0.0
-    precision: Annotated[str, _training("float32, or bfloat16 for matrix products.")] = "float32"
-    seed: Annotated[int, _training("Of all random numbers.")] = 0
+    epochs: Annotated[int, _training_option("Maximum number of epochs.")] = 20
+    seconds: Annotated[float | None, _training_option("Time limit in seconds.")] = None
+    optimizer: Annotated[str, _training_option("adam or adamw.")] = "adam"
+    learning_rate: Annotated[float, _training_option("Largest learning rate.")] = 1e-3
+    schedule: Annotated[
+        str, _training_option("cosine; plateau: halved when the loss stops improving; inverse: 1/√step.")
+    ] = "cosine"
+    warmup: Annotated[int, _training_option("Steps over which the learning rate rises.")] = 100
+    weight_decay: Annotated[float, _training_option("Of adamw.")] = 0.0
+    beta2: Annotated[float, _training_option("Of Adam's second moments; transformers often have 0.98.")] = 0.999
+    clip: Annotated[float, _training_option("Maximum norm of the gradient.")] = 1.0
+    accumulate: Annotated[int, _training_option("Batches in a step.")] = 1
+    average: Annotated[int, _training_option("Average the weights of this many epochs, the last ones.")] = 1
+    criterion: Annotated[str, _training_option("What chooses the best epoch: loss, bleu or exact.")] = "loss"
+    patience: Annotated[int, _training_option("Stop after this many epochs without improvement.")] = 5
+    label_smoothing: Annotated[float, _training_option("Probability spread over all tokens.")] = 0.1
+    scheduled_sampling: Annotated[float, _training_option("Final fraction of input tokens that are predictions.")] = 0.0
+    precision: Annotated[str, _training_option("float32, or bfloat16 for matrix products.")] = "float32"
+    seed: Annotated[int, _training_option("Of all random numbers.")] = 0
     threads: Annotated[
         int | None,
-        _training("Threads on a CPU. Default: the number that is fastest in a few steps.", show_default=False),
+        _training_option("Threads on a CPU. Default: the number that is fastest in a few steps.", show_default=False),
     ] = None
     device: Device = "cpu"
     log: Annotated[
@@ -211,7 +217,7 @@ class Train:
         from regard.seq2seq.model import Architecture
         from regard.seq2seq.pair_training import MODEL, Lesson, learn
         from regard.seq2seq.processes import Processes, process_group
-        from regard.seq2seq.trainer import Training
+        from regard.seq2seq.training_settings import Training
         from regard.seq2seq.transformer import TransformerArchitecture
         from regard.seq2seq.translator import Translator
 
@@ -223,9 +229,9 @@ class Train:
             kind(**{each.name: options[each.name] for each in fields(kind) if each.name in options}) for kind in kinds
         ]
         check_device(self.device)
-        with _terminable(), process_group(self.device) as device:
-            first = Processes().first
-            folder, resume = self._folder(first)
+        with _sigterm_as_interrupt(), process_group(self.device) as device:
+            is_main = Processes().is_main
+            folder, resume = self._folder(is_main)
             with spinner(f"Reading {self.data}"):
                 train, valid = self._pairs()
                 start = None if self.start is None else Translator.load(self.start)
@@ -245,17 +251,17 @@ class Train:
                     tensorboard=self.tensorboard,
                 )
             if learned.outcome.ended == "interrupted":
-                if first:
+                if is_main:
                     say(f"stopped after {learned.outcome.steps:,} steps; continue with the same command and --resume")
                 raise KeyboardInterrupt
-            if first:
+            if is_main:
                 self._report(learned.outcome)
                 say(f"saved {folder / MODEL} ({file_size(str(folder / MODEL))})")
 
-    def _folder(self, first: bool) -> tuple[Path, bool]:
+    def _folder(self, is_main: bool) -> tuple[Path, bool]:
         """The folder to write to, and whether there is a training to resume in it.
 
-        What a training leaves that was killed before its first checkpoint is no obstacle to a new one.
+        What a training left that was killed before its first checkpoint does not prevent a new one.
         """
         from regard.seq2seq.trainer import CHECKPOINT, METRICS, TENSORBOARD
 
@@ -264,7 +270,7 @@ class Train:
             raise ValueError(f"{folder}: is not a folder")
         if self.resume and (folder / CHECKPOINT).is_file():
             return folder, True
-        if not first:
+        if not is_main:
             return folder, False
         found = [one.name for one in folder.iterdir()] if folder.is_dir() else []
         others = [name for name in found if name not in (METRICS, TENSORBOARD) and not name.startswith(".")]
@@ -370,7 +376,7 @@ def _option(name: str) -> str:
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
+def _sigterm_as_interrupt() -> Iterator[None]:
     """A context in which SIGTERM ends the command as Ctrl-C does."""
     if threading.current_thread() is not threading.main_thread():
         yield

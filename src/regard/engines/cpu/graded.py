@@ -30,12 +30,12 @@ from regard.programs.cpu.lanes import CUTOFF_EXPONENT, LOG2E
 
 # Span of the data in bandwidths up to which projected coordinates are precise enough.
 MAX_SPAN = 1e3
-# Largest and smallest range of a feature or column whose squares are in range.
+# Largest and smallest range of a feature or column whose squares neither overflow nor underflow.
 MAX_RANGE = 1e100
 MIN_RANGE = 1e-100
-# Share of the tiles of keys that bound the mass of a block of queries, and their least number.
-VISITED_SHARE = 1 / 64
-LEAST_VISITED = 4
+# Fraction of the tiles of keys by which the mass of a block of queries is bounded, and their least number.
+BOUNDING_FRACTION = 1 / 64
+MIN_BOUNDING_TILES = 4
 
 
 def moments(problem: Problem, step: Step) -> Outcome:
@@ -116,10 +116,10 @@ def _sums(problem: Problem, step: Step, at: Array, near: Array) -> Partial:
     )
     width, values = problem.key.shape[1], problem.columns.shape[1]
     sums = np.zeros((len(rows.queries), 1 + moment_count(values, width, 2), 1, LANES))
-    visits, share = max(LEAST_VISITED, int(VISITED_SHARE * len(starts))), 0.5 * problem.tol
+    bounding, tol = max(MIN_BOUNDING_TILES, int(BOUNDING_FRACTION * len(starts))), 0.5 * problem.tol
 
     def run(blocks: slice) -> None:
-        add_graded_sums(rows, blocks.start, blocks.stop, visits, share, share, sums)
+        add_graded_sums(rows, blocks.start, blocks.stop, bounding, tol, tol, sums)
 
     run_jobs(run, split_range(len(sums), max(1, step.query_tile // LANES)), step.threads)
     total = unpacked(sums[:, :, 0], len(at))

@@ -86,7 +86,7 @@ def backward_centred(pairs, columns, adjoint, start, stop, tile_keys, selected, 
 
 @program
 def _scores(pairs, b, j0, n, tile):
-    scores_by_squares(pairs.queries, b, pairs.keys, j0, n, tile)
+    _scores_by_squares(pairs.queries, b, pairs.keys, j0, n, tile)
     if pairs.key_bias.size:
         add_by_key(tile, n, pairs.key_bias, j0)
     if pairs.key_labels.size:
@@ -94,7 +94,7 @@ def _scores(pairs, b, j0, n, tile):
 
 
 @block_program("queries block_index keys start n tile", of="keys")
-def scores_by_squares(block: BlockBuilder) -> None:
+def _scores_by_squares(block: BlockBuilder) -> None:
     """tile = −½‖q − k‖²."""
     builder = block.builder
 

@@ -35,7 +35,7 @@ ROUNDINGS_OF_SINGLE = 64.0
 # Scores below minus this have no weight in single precision.
 CUTOFF_SINGLE = CUTOFF_EXPONENT[4] / LOG2E
 # Mass of a query from which on weights in single precision, relative to 1, do not underflow beside it.
-LEAST_MASS_OF_SINGLE = 1e-12
+MIN_MASS_FOR_SINGLE = 1e-12
 
 
 class GradedRows(NamedTuple):
@@ -58,23 +58,23 @@ class GradedRows(NamedTuple):
 
 
 @program
-def add_graded_sums(rows, start, stop, visits, skipped, rounded, sums):
+def add_graded_sums(rows, start, stop, bounding, skipped, rounded, sums):
     """Add Σ weight·φ to sums (blocks, M, 1, 16) of the blocks start … stop: the mass, then the moments.
 
-    The ``visits`` tiles of keys nearest to a block bound the mass of its queries from below. At most ``skipped`` of
-    that is lost, and at most ``rounded`` of it are rounding errors of single precision.
+    The ``bounding`` tiles of keys nearest to a block bound the mass of its queries from below. At most the fraction
+    ``skipped`` of that is lost, and at most the fraction ``rounded`` are rounding errors of single precision.
     """
     (size, d), r, values = rows.features.shape, rows.keys.shape[1], rows.columns.shape[1] - 1
     blocks, count, tiles = stop - start, sums.shape[1], rows.low.shape[0]
-    low, high, reach = np.empty((blocks, r)), np.empty((blocks, r)), np.empty((blocks, 2))
+    low, high, limits = np.empty((blocks, r)), np.empty((blocks, r)), np.empty((blocks, 2))
     distance2 = np.empty((blocks, tiles))
     radius = _largest_radius(rows)
     tile, listed = np.empty((LISTED_KEYS, LANES)), np.empty(CHUNK_KEYS, np.int64)
     for b in range(blocks):
         _box(rows.queries[start + b], low[b], high[b])
         _tile_distances(rows, low[b], high[b], distance2[b])
-        least = _least_mass(rows, start + b, visits, distance2[b], tile, listed)
-        grade_distances(rows.mass, distance2[b], least, skipped, rounded, radius, reach[b])
+        least = _least_mass(rows, start + b, bounding, distance2[b], tile, listed)
+        grade_distances(rows.mass, distance2[b], least, skipped, rounded, radius, limits[b])
     phi, centre = np.empty((CHUNK_KEYS, count)), np.empty(d)
     phi_single, near = np.empty((CHUNK_KEYS, count), np.float32), np.empty((CHUNK_KEYS, r), np.float32)
     middle, query = np.empty(r), np.empty((blocks, r, LANES), np.float32)
@@ -106,62 +106,31 @@ def add_graded_sums(rows, start, stop, visits, skipped, rounded, sums):
             for b in range(blocks):
                 in_double = in_single = 0
                 for t in range(first, last):
-                    if distance2[b, t] >= reach[b, 0]:
+                    if distance2[b, t] >= limits[b, 0]:
                         continue
                     at, m = t * TILE_KEYS - j0, min(TILE_KEYS, size - t * TILE_KEYS)
-                    _box_distances(
-                        box[0],
-                        box[1],
-                        b,
-                        rows.packed_keys,
-                        t * TILE_KEYS // BOX_LANES,
-                        -(-m // BOX_LANES),
-                        box_distance2,
-                    )
+                    first_row, count_rows = t * TILE_KEYS // BOX_LANES, -(-m // BOX_LANES)
+                    _box_distances(box[0], box[1], b, rows.packed_keys, first_row, count_rows, box_distance2)
                     flat = box_distance2.reshape(CHUNK_KEYS)
                     for j in range(m):
                         d2 = flat[j]
                         listed[in_double] = at + j
-                        in_double += d2 < reach[b, 1]
+                        in_double += d2 < limits[b, 1]
                         listed_single[in_single] = at + j
-                        in_single += (d2 >= reach[b, 1]) & (d2 < reach[b, 0])
+                        in_single += (d2 >= limits[b, 1]) & (d2 < limits[b, 0])
                 for i in range(0, in_double, LISTED_KEYS):
                     some = listed[i : min(i + LISTED_KEYS, in_double)]
                     _weights(
-                        rows.queries,
-                        start + b,
-                        rows.keys,
-                        some,
-                        some.size,
-                        j0,
-                        rows.bias,
-                        rows.query_labels,
-                        rows.labels,
-                        start + b,
-                        j0,
-                        rows.cutoff,
-                        rows.log2e,
-                        tile,
-                    )
+                        rows.queries, start + b, rows.keys, some, some.size, j0, rows.bias, rows.query_labels,
+                        rows.labels, start + b, j0, rows.cutoff, rows.log2e, tile,
+                    )  # fmt: skip
                     _add_products(tile, phi, some, about[b])
                 for i in range(0, in_single, LISTED_KEYS):
                     some = listed_single[i : min(i + LISTED_KEYS, in_single)]
                     _weights(
-                        query,
-                        b,
-                        near,
-                        some,
-                        some.size,
-                        0,
-                        rows.bias,
-                        rows.query_labels,
-                        rows.labels,
-                        start + b,
-                        j0,
-                        cutoff,
-                        log2e,
-                        tile_single,
-                    )
+                        query, b, near, some, some.size, 0, rows.bias, rows.query_labels,
+                        rows.labels, start + b, j0, cutoff, log2e, tile_single,
+                    )  # fmt: skip
                     _add_products(tile_single, phi_single, some, about[b])
         for b in range(blocks):
             for f in range(d):
@@ -171,17 +140,17 @@ def add_graded_sums(rows, start, stop, visits, skipped, rounded, sums):
 
 
 @program
-def grade_distances(mass, distance2, least, skipped, rounded, radius, reach):
-    """reach (2,) = squared distances from a block from which on keys are skipped, and added in single precision.
+def grade_distances(mass, distance2, least, skipped, rounded, radius, limits):
+    """limits (2,) = squared distances from a block from which on keys are skipped, and are added in single precision.
 
     mass, distance2 (tiles,): a bound on the mass of the keys beyond squared distance D is Σ mass·exp(−½max(D,
     distance2)), which must not exceed ``skipped·least``; in the same sum with the relative error of a weight, those
     that are skipped are left out.
     """
     order, total = np.argsort(distance2), mass.sum()
-    reach[:] = np.inf
+    limits[:] = np.inf
     if skipped * least > 0.0:
-        reach[0] = max(2.0 * math.log(total / (skipped * least)), 0.0)
+        limits[0] = max(2.0 * math.log(total / (skipped * least)), 0.0)
     near, beyond = total, 0.0
     for i in range(order.size - 1, -1, -1):
         t = order[i]
@@ -190,20 +159,20 @@ def grade_distances(mass, distance2, least, skipped, rounded, radius, reach):
         beyond += mass[t] * weight
         if beyond + near * weight > skipped * least:
             break
-        reach[0] = min(distance2[t], reach[0])
-    reach[1] = reach[0]
-    if least < LEAST_MASS_OF_SINGLE:
+        limits[0] = min(distance2[t], limits[0])
+    limits[1] = limits[0]
+    if least < MIN_MASS_FOR_SINGLE:
         return
     near, beyond = total, 0.0
     for i in range(order.size - 1, -1, -1):
         t = order[i]
         near -= mass[t]
-        if distance2[t] < reach[0]:
+        if distance2[t] < limits[0]:
             error = _error_of_single(distance2[t], radius)
             beyond += mass[t] * error
             if beyond + near * error > rounded * least:
                 break
-            reach[1] = distance2[t]
+            limits[1] = distance2[t]
 
 
 @program
@@ -243,12 +212,12 @@ def _tile_distances(rows, low, high, distance2):
 
 
 @program
-def _least_mass(rows, b, visits, distance2, tile, listed):
-    """The least mass of a query of block b over some tiles, at least ``visits`` of them and the nearest ones."""
+def _least_mass(rows, b, bounding, distance2, tile, listed):
+    """The least mass of a query of block b over some tiles, ``bounding`` of them, the nearest ones."""
     size, sums = rows.keys.shape[0], np.zeros((1, 2, LANES))
     ones = np.ones((TILE_KEYS, 1))
-    limit = np.partition(distance2, min(visits, distance2.size) - 1)[min(visits, distance2.size) - 1]
-    left = visits
+    limit = np.partition(distance2, min(bounding, distance2.size) - 1)[min(bounding, distance2.size) - 1]
+    left = bounding
     for t in range(distance2.size):
         if distance2[t] > limit or left == 0:
             continue

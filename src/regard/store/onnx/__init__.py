@@ -155,7 +155,7 @@ def _tempered(model: Any, probability: Any) -> Any:
     if tempering is None:
         return probability
     sharp = (probability.of("Log") / tempering.temperature).of("Softmax", axis=1)
-    return sharp * (1.0 - tempering.share) + tempering.share * tempering.frequency
+    return sharp * (1.0 - tempering.frequency_weight) + tempering.frequency_weight * tempering.frequency
 
 
 def _calibrated(model: Any, probability: Any) -> Any:

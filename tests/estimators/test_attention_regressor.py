@@ -28,7 +28,7 @@ from support.deep import CURVE, HEIGHT, QUERIES, Doubled, X, Y, layers, small
     [small("additive"), small("gaussian", "mlp", early_stopping=True), small("dot", layers())],
     ids=["additive", "deep kernel", "layers"],
 )
-def test_it_comes_back_to_the_last_bit(model, tmp_path):
+def test_a_saved_model_is_equal_to_the_last_bit(model, tmp_path):
     path = tmp_path / "model"
     regard.save(model.fit(X, Y), path)
     back = regard.load(path)
@@ -44,7 +44,7 @@ def test_it_comes_back_to_the_last_bit(model, tmp_path):
     np.testing.assert_array_equal(again.predict(QUERIES), model.predict(QUERIES))
 
 
-def test_a_class_of_ones_own_must_be_passed(tmp_path):
+def test_a_module_of_the_caller_must_be_passed_to_load(tmp_path):
     path = tmp_path / "model"
     model = small("gaussian", Doubled()).fit(X, Y)
     regard.save(model, path)
@@ -178,7 +178,7 @@ class Listener:
         return len(self.heard) >= self.stop_after
 
 
-def test_callbacks_hear_every_epoch_and_can_stop_it():
+def test_callbacks_are_called_in_every_epoch_and_can_stop_it():
     pytest.importorskip("sklearn.callback")
     listener = Listener()
     model = small().set_callbacks(listener).fit(X, Y)

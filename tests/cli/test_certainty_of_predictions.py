@@ -69,7 +69,7 @@ def test_rows_out_of_reach_are_not_named(here: Path, capfd) -> None:
 
 
 @pytest.mark.parametrize(("coverage", "need"), [("0.9", "9"), ("0.99", "99"), ("0.75", "3")])
-def test_too_few_rows_for_an_interval_are_told(coverage: str, need: str, here: Path, capfd) -> None:
+def test_too_few_rows_for_an_interval_are_reported(coverage: str, need: str, here: Path, capfd) -> None:
     Path("few.csv").write_text("x,y\n" + "".join(f"{i},{i % 3}\n" for i in range(3)))
     ok(capfd, "fit", "few.csv", "--target", "y", "--out", "f.regard", "--bandwidth", "1")
     out, err = ok(capfd, "predict", "f.regard", "few.csv", "--interval", coverage)
