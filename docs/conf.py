@@ -85,6 +85,8 @@ html_copy_source = False
 # Summaries are fetched, which browsers refuse for pages opened from a folder.
 html_show_search_summary = False
 html_context = {"default_mode": "auto"}
+# First pages have no list beside them.
+html_sidebars = {"index": [], "index.zh": []}
 html_theme_options = {
     "logo": {"text": "regard"},
     "navbar_start": ["navbar-logo"],

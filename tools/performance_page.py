@@ -1,4 +1,5 @@
-"""Write docs/performance.md, its charts and README's tables from the results: ``python tools/performance_page.py``.
+"""Write docs/performance.md, its charts and the tables of other pages from the results:
+``python tools/performance_page.py``.
 
 Every section has the machine, the versions and the date of its run, the command, and the shapes, as the results state
 them. What others do better is collected from the same files, so that no figure stands on the page by choice.
@@ -9,20 +10,21 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
+from others_ahead import missed, others_ahead
+from read_results import OURS, RESULTS, ROOT, data_of, errors, log_losses, ratio, seconds, speed_cases, text_of
+
 PAGE = ROOT / "docs" / "performance.md"
 IMAGES = ROOT / "docs" / "images"
 # Rows of a table that are shown here; the rest is on the page of the result.
 MAX_ROWS = 24
-OURS = "regard"
 
 
 class Result(NamedTuple):
@@ -57,13 +59,25 @@ REPORTS = (
     Result(
         "layers",
         "Layers on a CPU",
-        "How long does a layer take beside the same in torch?",
+        "How long does a layer take, beside torch?",
         "python benchmarks/layers.py",
     ),
     Result("gpu", "GPU", "How fast is fused pooling on a GPU?", "PYTHONPATH=src python benchmarks/gpu.py"),
     Result(
-        "housing_cuda",
+        "layers_cuda",
+        "Layers on a GPU",
+        "How long does a layer take, beside torch?",
+        "PYTHONPATH=src python benchmarks/layers.py",
+    ),
+    Result(
+        "fit_cuda",
         "Fitting on a GPU",
+        "How long does it take to fit n rows of d features?",
+        "PYTHONPATH=src python benchmarks/fit.py --limit 120",
+    ),
+    Result(
+        "housing_cuda",
+        "California housing on a GPU",
         "How long do fits of California housing take on a GPU?",
         "PYTHONPATH=src python benchmarks/housing.py --device cuda",
     ),
@@ -110,24 +124,25 @@ each section states: trust ratios of one run before seconds of different ones.
 """
 
 
-def text_of(name: str) -> str:
-    return (RESULTS / f"{name}.md").read_text(encoding="utf-8")
+# The line under the head of a table.
+RULE = re.compile(r"^\|[-|: ]+\|$", re.M)
 
 
-def data_of(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-    return found
+def parts(text: str) -> tuple[str, str]:
+    """What stands before the first table, and the text from that table on."""
+    lines = text.splitlines()
+    start = next(i for i in range(1, len(lines)) if RULE.match(lines[i])) - 1
+    return "\n".join(lines[:start]), "\n".join(lines[start:])
 
 
 def circumstances(text: str) -> str:
     """The lines before the first table: machine, date, versions, what was computed."""
-    head = text.split("\n|", 1)[0]
-    return "\n\n".join(line for line in head.splitlines() if line.strip() and not line.startswith("#"))
+    return "\n\n".join(line for line in parts(text)[0].splitlines() if line.strip() and line[0] not in "#!")
 
 
 def first_table(text: str) -> tuple[str, int]:
     """The first table, at most ``MAX_ROWS`` of its rows, and how many rows were left out."""
-    lines = [line for line in text[text.index("|") :].split("\n\n", 1)[0].splitlines() if line.startswith("|")]
+    lines = parts(text)[1].split("\n\n", 1)[0].splitlines()
     return "\n".join(lines[: 2 + MAX_ROWS]), max(len(lines) - 2 - MAX_ROWS, 0)
 
 
@@ -143,100 +158,6 @@ def speed_table() -> str:
             f"{'≈ ' if peer['extended'] else ''}{seconds(peer['time'])} | {ratio(peer['time'] / ours)} |"
         )
     return "\n".join(lines)
-
-
-def speed_cases() -> Iterator[tuple[dict[str, Any], float, dict[str, Any]]]:
-    for case in data_of("speed")["cases"]:
-        ours = next(one["time"] for one in case["contestants"] if one["name"] == OURS)
-        peers = [one for one in case["contestants"] if one["ranked"]]
-        if peers:
-            yield case, ours, min(peers, key=lambda one: float(one["time"]))
-
-
-def seconds(time: float) -> str:
-    """
-    >>> seconds(5.6e-05), seconds(0.26), seconds(39.6), seconds(2820), seconds(1e6)
-    ('56 µs', '0.26 s', '40 s', '47 min', '11.6 days')
-    """
-    for unit, name in ((86400.0, "days"), (3600.0, "h"), (60.0, "min"), (1.0, "s")):
-        if time >= (2 * unit if unit > 1.0 else 0.1):
-            return f"{time / unit:.3g} {name}" if unit == 86400.0 else f"{time / unit:.2g} {name}"
-    return f"{time * 1e3:.2g} ms" if time >= 1e-3 else f"{time * 1e6:.2g} µs"
-
-
-def ratio(number: float) -> str:
-    """
-    >>> ratio(0.92), ratio(3.44), ratio(4699.2)
-    ('0.92×', '3.4×', '4,700×')
-    """
-    return f"{float(f'{number:.2g}'):,.0f}×" if number >= 10 else f"{number:.2g}×"
-
-
-def mean(values: list[float | None]) -> float:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else float("nan")
-
-
-def errors() -> dict[str, dict[str, float]]:
-    """Mean error of every contestant on every set of accuracy.json."""
-    return {
-        name: {who: mean(found) for who, found in one["errors"].items()}
-        for name, one in data_of("accuracy")["sets"].items()
-    }
-
-
-def log_losses() -> dict[str, dict[str, float]]:
-    """Log-loss of every contestant on every set of classification.json."""
-    return {
-        name: {who: found["log_loss"] for who, found in one.items() if "log_loss" in found}
-        for name, one in data_of("classification")["sets"].items()
-    }
-
-
-def behind() -> list[str]:
-    """One line for each figure in which another one is ahead, or that falls short of what was asked."""
-    lines = []
-    for table, what in ((errors(), "error"), (log_losses(), "log-loss")):
-        for name, found in table.items():
-            for who, value in sorted(found.items(), key=lambda item: item[1]):
-                if value < found[OURS]:
-                    lines.append(f"{name}: {who} has a smaller {what}, {value:.4g} beside {found[OURS]:.4g}.")
-    sets = data_of("accuracy")["sets"]
-    times = {name: {who: mean(found) for who, found in one["seconds"].items()} for name, one in sets.items()}
-    slower = [found[OURS] / found["boosting"] for found in times.values() if "boosting" in found]
-    lines.append(
-        f"Fitting the sets of the table of errors takes {min(slower):.0f} to {max(slower):.0f} times as long as "
-        "boosting."
-    )
-    for case, ours, peer in speed_cases():
-        if peer["time"] < ours:
-            shape = f"{case['n']:,} queries over {case['n']:,} keys, d = {case['d']}"
-            lines.append(f"{shape}: {peer['name']} is faster, {seconds(peer['time'])} beside {seconds(ours)}.")
-    for case in data_of("speed")["cases"]:
-        ours = next(one["time"] for one in case["contestants"] if one["name"] == OURS)
-        for one in case["contestants"]:
-            if not one["ranked"] and not one["name"].startswith(OURS) and one["time"] < ours:
-                shape = f"{case['n']:,} rows, d = {case['d']}"
-                lines.append(
-                    f"{shape}: {one['name']}, which leaves keys out and errs by {one['error_over_range']:.0e} of the "
-                    f"range, is faster: {seconds(one['time'])} beside {seconds(ours)}."
-                )
-    rows = data_of("layers")["rows"]
-    for layer in dict.fromkeys(row["layer"] for row in rows):
-        found = [row for row in rows if row["layer"] == layer and row["ratio"] > 1.0]
-        if found:
-            worst = max(found, key=lambda row: float(row["ratio"]))
-            lines.append(
-                f"Layers on a CPU, {layer}: another way is faster in {len(found)} of "
-                f"{sum(row['layer'] == layer for row in rows)} cases, by {ratio(worst['ratio'])} at most "
-                f"({worst['best']}, {worst['mode']} at {worst['keys']} keys)."
-            )
-    for path in sorted(RESULTS.glob("*.md")):
-        for row in path.read_text(encoding="utf-8").splitlines():
-            if row.startswith("|") and re.search(r"\| (SHORT|NO)\b", row):
-                cells = [cell.strip() for cell in row.strip("|").split("|")]
-                lines.append(f"{path.stem}: asked and not reached: {', '.join(cell for cell in cells if cell)}.")
-    return lines
 
 
 def digest(data: Mapping[str, Any]) -> str:
@@ -291,48 +212,69 @@ def drawn_from(name: str) -> str:
         return str(image.info.get("Description"))
 
 
+# Pictures that benchmarks draw, and what they show.
+PICTURES = {
+    "speed": "Seconds against rows, regard and its peers",
+    "seq2seq_lengths": "Exactly right against source length",
+    "fit": "Seconds of a fit and error against rows",
+    "fit_cuda": "Seconds of a fit and error against rows",
+}
+
+
 def section(result: Result) -> str:
     text = text_of(result.name)
-    parts = [f"## {result.title}", f"{result.question} `{result.command}`"]
-    parts.append("\n\n".join(f"> {line}" for line in circumstances(text).split("\n\n")).replace("\n\n", "\n>\n"))
+    blocks = [f"## {result.title}", f"{result.question} `{result.command}`"]
+    blocks.append("\n\n".join(f"> {line}" for line in circumstances(text).split("\n\n")).replace("\n\n", "\n>\n"))
     if result.name == "speed":
-        parts += [speed_table(), "![Seconds against rows, regard and its peers.](../benchmarks/results/speed.png)"]
+        blocks.append(speed_table())
         left = 1
     else:
         table, left = first_table(text)
-        parts.append(table)
+        blocks.append(table)
     if result.name in CHARTS:
-        parts.append(f"![{CHARTS[result.name][1]}, by set.](images/performance-{result.name}.png)")
-    if result.name == "seq2seq_lengths":
-        parts.append("![Exactly right against source length.](../benchmarks/results/seq2seq_lengths.png)")
-    rest = "All of it, with more tables" if left or text.count("\n\n|") > 1 else "The same with its source"
-    return "\n\n".join([*parts, f"{rest}: [{result.name}.md](../benchmarks/results/{result.name}.md)."])
+        blocks.append(f"![{CHARTS[result.name][1]}, by set.](images/performance-{result.name}.png)")
+    if (RESULTS / f"{result.name}.png").exists():
+        blocks.append(f"![{PICTURES[result.name]}.](../benchmarks/results/{result.name}.png)")
+    rest = "All of it, with more tables" if left or len(RULE.findall(text)) > 1 else "The same with its source"
+    return "\n\n".join([*blocks, f"{rest}: [{result.name}.md](../benchmarks/results/{result.name}.md)."])
 
 
 def page() -> str:
     reports = [result for result in REPORTS if (RESULTS / f"{result.name}.md").exists()]
-    ahead = ["## Where others are ahead", "Collected from all results, and what was asked and not reached."]
-    ahead.append("\n".join(f"- {line}" for line in behind()))
+    ahead = [
+        "## Where others are ahead",
+        "Collected from all results: who is ahead, in how many cases and by how much, and what was asked and missed.",
+    ]
+    ahead.append("\n".join(line for result in reports for line in behind(result)))
     return "\n\n".join([HEAD.strip(), *ahead, *map(section, reports)]) + "\n"
 
 
-def readme_accuracy(heads: tuple[str, ...]) -> str:
-    """Errors and seconds of the contestants of README, by set; the smallest error is bold."""
+def behind(result: Result) -> list[str]:
+    """The lines of one result, below its title; none if nobody is ahead and all was reached."""
+    lines = [*others_ahead(result.name), *(f"missed: {line}" for line in missed(result.name))]
+    return [f"- **{result.title}**", *(f"  - {line}" for line in lines)] if lines else []
+
+
+def accuracy_table(*heads: str) -> str:
+    """Errors and median seconds of the contestants of README, by set; the smallest error of all contestants is bold."""
     sets, table = data_of("accuracy")["sets"], errors()
     lines = [f"| | {' | '.join(heads)} |", "|---|" + "---|" * len(heads)]
-    for name in README_SETS:
-        best = min(table[name][who] for who in README_WHO)
+    for name in SETS:
+        best = min(table[name].values())
         cells = []
         for who in README_WHO:
             value = f"{table[name][who]:#.3g}"
-            known = [one for one in sets[name]["seconds"][who] if one is not None]
             value = f"**{value}**" if table[name][who] == best else value
-            cells.append(f"{value} · {float(np.median(known)):.2g} s")
+            cells.append(f"{value} · {median(sets[name]['seconds'][who]):.2g} s")
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def readme_speed(heads: tuple[str, ...]) -> str:
+def median(values: list[float | None]) -> float:
+    return float(np.median([value for value in values if value is not None]))
+
+
+def readme_speed(*heads: str) -> str:
     """Seconds of regard and of the fastest exact peer, for the shapes of README."""
     lines = [f"| {' | '.join(heads)} |", "|---|---|---|---|"]
     for case, ours, peer in speed_cases():
@@ -344,29 +286,73 @@ def readme_speed(heads: tuple[str, ...]) -> str:
     return "\n".join(lines)
 
 
-README_SETS = ("yacht", "energy", "concrete", "kin8nm", "power-plant", "california")
+def million_table() -> str:
+    """Seconds and engine for a million queries over a million rows."""
+    lines = ["| features | engine | seconds |", "|---|---|---|"]
+    for case, ours, _ in speed_cases():
+        if case["n"] == 1_000_000:
+            features = f"{case['d']}, in clusters" if case["d"] == 8 else case["d"]
+            lines.append(f"| {features} | {case['engine']} | {ours:.2g} |")
+    return "\n".join(lines)
+
+
+def fit_table() -> str:
+    """Median seconds of a fit of every set, with the sizes of its training tables."""
+    sets = data_of("accuracy")["sets"]
+    lines = ["| table | rows | columns | seconds |", "|---|---|---|---|"]
+    for name, (rows, columns) in SETS.items():
+        lines.append(f"| {name} | {rows:,} | {columns} | {median(sets[name]['seconds'][OURS]):.2g} |")
+    return "\n".join(lines)
+
+
+def cost_table() -> str:
+    """Seconds and memory of fits and predictions by columns and rows; empty before fit.py was run."""
+    if not (RESULTS / "fit.json").exists():
+        return ""
+    lines = [
+        "| columns | rows | fit, seconds | 10,000 predictions, seconds | peak memory, GB |",
+        "|---|---|---|---|---|",
+    ]
+    ours = [one for one in data_of("fit")["cases"] if one["contestant"] == OURS and "error" in one]
+    lines += [
+        f"| {one['d']} | {one['n']:,} | {one['fit_seconds']:.2g} | {one['predict_seconds']:.2g} | "
+        f"{one['peak_mb'] / 1e3:.2g} |"
+        for one in ours
+    ]
+    return "\n".join(lines)
+
+
+# Training rows and columns of the sets that are shown outside the performance page.
+SETS = {
+    "yacht": (277, 6),
+    "energy": (691, 8),
+    "concrete": (927, 8),
+    "kin8nm": (7_372, 8),
+    "power-plant": (8_611, 4),
+    "california": (16_512, 8),
+}
 README_WHO = (OURS, "boosting", "forest", "vectors")
 README_SHAPES = ((1, 100), (1, 10_000), (1, 1_000_000), (2, 1_000_000), (3, 1_000_000), (8, 1_000_000))
-# Heads of the two tables in each language.
-READMES = {
-    "README.md": (
-        ("regard", "boosting", "random forest", "support vectors"),
-        ("rows and features", "regard", "fastest exact peer", "its time over regard's"),
-    ),
-    "README.zh-CN.md": (
-        ("regard", "梯度提升", "随机森林", "支持向量机"),
-        ("行数与特征数", "regard", "最快的精确对手", "是 regard 的几倍"),
-    ),
+# Pages with tables between marks, and what writes each.
+TABLES: dict[str, dict[str, Callable[[], str]]] = {
+    "README.md": {
+        "accuracy": partial(accuracy_table, "regard", "boosting", "random forest", "support vectors"),
+        "speed": partial(readme_speed, "rows and features", "regard", "fastest exact peer", "its time over regard's"),
+    },
+    "README.zh-CN.md": {
+        "accuracy": partial(accuracy_table, "regard", "梯度提升", "随机森林", "支持向量机"),
+        "speed": partial(readme_speed, "行数与特征数", "regard", "最快的精确对手", "是 regard 的几倍"),
+    },
+    "docs/guides/large.md": {"million": million_table, "fits": fit_table, "costs": cost_table},
 }
 
 
-def readme(name: str) -> str:
-    """A README with its tables as the results have them."""
+def with_tables(name: str) -> str:
+    """A page with its tables as the results have them."""
     text = (ROOT / name).read_text(encoding="utf-8")
-    accuracy, speed = READMES[name]
-    for mark, table in (("accuracy", readme_accuracy(accuracy)), ("speed", readme_speed(speed))):
+    for mark, table in TABLES[name].items():
         text, count = re.subn(
-            rf"<!-- {mark} -->\n.*?<!-- end -->", f"<!-- {mark} -->\n\n{table}\n\n<!-- end -->", text, flags=re.S
+            rf"<!-- {mark} -->\n.*?<!-- end -->", f"<!-- {mark} -->\n\n{table()}\n\n<!-- end -->", text, flags=re.S
         )
         if count != 1:
             raise ValueError(f"{name} must have one place for the table of {mark}, got {count}")
@@ -375,8 +361,8 @@ def readme(name: str) -> str:
 
 def main() -> None:
     PAGE.write_text(page(), encoding="utf-8")
-    for name in READMES:
-        (ROOT / name).write_text(readme(name), encoding="utf-8")
+    for name in TABLES:
+        (ROOT / name).write_text(with_tables(name), encoding="utf-8")
     for name in CHARTS:
         draw(name)
 

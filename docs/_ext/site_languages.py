@@ -69,12 +69,29 @@ def other_side(page: str, pages: set[str]) -> str:
     return page + CHINESE if page + CHINESE in pages else "index" + CHINESE
 
 
+# Words that neither the theme nor Sphinx has in Chinese.
+OWN_WORDS = {
+    "Collapse Sidebar": "收起侧栏",
+    "Expand Sidebar": "展开侧栏",
+    "Color mode": "颜色模式",
+    "System Settings": "跟随系统",
+    "Breadcrumb": "路径",
+    "Search the docs ...": "搜索",
+}
+
+
+class OwnWords(gettext.NullTranslations):
+    def gettext(self, message: str) -> str:
+        return OWN_WORDS.get(message, message)
+
+
 def chinese_words() -> gettext.GNUTranslations:
     """Words of the theme and of Sphinx, in Chinese."""
     theme = Path(pydata_sphinx_theme.__file__).parent / "locale"
     own = Path(sphinx.__file__).parent / "locale"
     found = gettext.translation("sphinx", theme, ["zh"])
     found.add_fallback(gettext.translation("sphinx", own, ["zh_CN"]))
+    found.add_fallback(OwnWords())
     return found
 
 
@@ -95,6 +112,12 @@ def add_languages(app: Sphinx, page: str, _template: str, context: dict[str, Any
         context["_"] = context["gettext"] = translated.gettext
         context["ngettext"] = translated.ngettext
         context["root_doc"] = context["master_doc"] = "index" + CHINESE
+        context["theme_search_bar_text"] = translated.gettext(context["theme_search_bar_text"])
+    # The Chinese side follows the English one in the order of pages; readers do not.
+    if page == "index" + CHINESE:
+        context["prev"] = None
+    elif not chinese and (context.get("next") or {}).get("link", "").endswith(f"index{CHINESE}.html"):
+        context["next"] = None
 
 
 def section_of(page: str) -> str | None:

@@ -198,7 +198,7 @@ def link(found: re.Match[str], here: Path, page: str) -> str:
         return f"![{shown}]({os.path.relpath(path, at)})"
     if path.is_dir():
         folder = inside.removeprefix("docs/")
-        target_page = FOLDERS.get("auto_gallery/index" if folder == "gallery" else folder)
+        target_page = FOLDERS.get("auto_gallery" if folder == "gallery" else folder)
     else:
         target_page = PAGES_FROM_ELSEWHERE.get(inside)
         if target_page is None and inside.startswith("docs/gallery/"):
@@ -210,7 +210,9 @@ def link(found: re.Match[str], here: Path, page: str) -> str:
             f"[{shown}]({os.path.relpath(DOCS / target_page, at)}{'.md' if has_markdown(target_page) else '.rst'}"
             + (f"#{anchor})" if anchor else ")")
         )
-    return shown if path.is_dir() else f"[{shown}](path:{os.path.relpath(path, at)})"
+    if path.is_dir():
+        return found.group()  # Sphinx says so.
+    return f"[{shown}](path:{os.path.relpath(path, at)})"
 
 
 def has_markdown(page: str) -> bool:

@@ -112,6 +112,12 @@ def test_cells_are_those_of_the_rows_named(tmp_path):
             seen += 1
     assert seen == 15
     assert "2 rows have empty cells" in read(page).text
+    assert "y from 3 features" in read(page).text
+    relevant = re.findall(r"<tr><th>(\w+)</th><td class=n>\d+%</td><td class=n>[±λ]", html)
+    assert sorted(relevant) == ["hour", "kind", "size"]
+    assert "λ 0.1 / 0.667" in html
+    assert re.search(r"<th>kind</th><td class=n>\w 3\d%, \w 3\d%, \w 3\d%</td>", html)
+    assert "kind = " not in html
 
 
 def test_a_far_row_is_flagged(model, tmp_path):

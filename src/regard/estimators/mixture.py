@@ -103,7 +103,7 @@ class KernelRegressor(SmoothingRegressor):
     random_state : int, RandomState or None, default=None
         Seed of folds and subsamples of rows; None is a fixed seed.
     device : {"cpu", "cuda"}, default="cpu"
-        "cuda" predicts on a GPU, which needs torch and Triton, and with more than 2,000 rows searches there too.
+        "cuda" searches and predicts on a GPU, which needs torch and Triton.
     kernel : dict or list, default=None
         Kernels of the columns of a mixed table (docs/tables.md).
     missing : {"refuse", "ignore"}, default="refuse"

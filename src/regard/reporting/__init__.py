@@ -15,11 +15,12 @@ from regard.model.smoother import Smoother
 from regard.plot.printing import lettered, saved
 from regard.pooling.functions import explain_plan
 from regard.reporting.certainty import certainty_of
-from regard.reporting.certainty_sections import CertaintySections, TableCells
+from regard.reporting.certainty_sections import CertaintySections
 from regard.reporting.example_rows import examples
 from regard.reporting.figures import figures
 from regard.reporting.report_facts import facts_of
 from regard.reporting.report_page import ReportPage
+from regard.reporting.table_cells import TableCells
 
 __all__ = ["report"]
 
@@ -86,8 +87,8 @@ def report(
     chosen = examples(model, facts, certainty)
     with lettered():
         pictures = {name: saved(figure, "svg") for name, figure in figures(facts, certainty, target, lang).items()}
-    page = ReportPage(facts, target, lang, pictures)
-    sections = CertaintySections(page, certainty, chosen, TableCells(model, X, facts)).sections()
+    page = ReportPage(facts, TableCells(model, X, facts), target, lang, pictures)
+    sections = CertaintySections(page, certainty, chosen).sections()
     has_width = model._HAS_BANDWIDTH and facts.whole.heads[0].neighbours is None and len(facts.whole.rows.key) > 1
     found = diagnose(facts.whole) if has_width else None
     html = page.html(sections, found, _plan(facts.whole), _code(model, target))

@@ -10,10 +10,8 @@ import numpy as np
 
 from regard.reporting.certainty import Certainty
 from regard.reporting.example_rows import ExampleRow
-from regard.reporting.report_facts import ReportFacts
 from regard.reporting.report_page import ReportPage
-from regard.reporting.report_sentences import cell, number
-from regard.reporting.table_rows import cells_of
+from regard.reporting.report_sentences import number
 
 # Columns shown of a row, the most relevant first.
 MAX_COLUMNS = 5
@@ -23,49 +21,11 @@ MIN_DIFFERENCE_TO_SHOW = 5e-4
 MIN_ROWS_FOR_THIRDS = 30
 
 
-class TableCells:
-    """Cells of the rows of X, and of the training rows if known, formatted for a reader."""
-
-    def __init__(self, model: Any, X: Any, facts: ReportFacts) -> None:
-        self._X, self._facts = X, facts
-        coding = getattr(model, "coding_", None)
-        self.names = model._smoother.rows.fold[0] if coding else facts.names
-        self._columns = [part.columns for part in coding.parts] if coding else [(j,) for j in range(len(self.names))]
-        # Without a coding, the model keeps training rows in the units of X.
-        self._key = None if coding or facts.left_out else model.key_
-        self._known: dict[int, list[Any]] = {}
-
-    def given(self, row: int, name: int) -> str:
-        """A cell of a row of X."""
-        return ", ".join(self._formatted(self._column(j)[row], j) for j in self._columns[name])
-
-    def trained(self, row: int, name: int) -> str:
-        """A cell of a training row; of a mixed table it is known only if X is the training table."""
-        if self._facts.left_out:
-            return self.given(row, name)
-        return "" if self._key is None else self._formatted(self._key[row, name], self._columns[name][0])
-
-    def _column(self, j: int) -> list[Any]:
-        if j not in self._known:
-            self._known[j] = cells_of(self._X, j)
-        return self._known[j]
-
-    def _formatted(self, value: Any, j: int) -> str:
-        if value is None or value != value:
-            return "–"
-        if isinstance(value, str):
-            return escape(value)
-        numbers = np.array([float(one) for one in self._column(j) if one is not None])
-        return cell(float(value), numbers)
-
-
 class CertaintySections:
     """The two sections, in the page's language."""
 
-    def __init__(
-        self, page: ReportPage, certainty: Certainty, examples: Sequence[ExampleRow], cells: TableCells
-    ) -> None:
-        self.page, self.certainty, self.examples, self.cells = page, certainty, examples, cells
+    def __init__(self, page: ReportPage, certainty: Certainty, examples: Sequence[ExampleRow]) -> None:
+        self.page, self.certainty, self.examples = page, certainty, examples
         self.say = page.say
 
     def sections(self) -> Iterable[str]:
@@ -166,7 +126,7 @@ class CertaintySections:
 
     def _rows(self, example: ExampleRow, row: int) -> str:
         """A table of the row, the rows it attends to, and each column's share in the distance."""
-        facts, explained, cells = self.page.facts, example.explained, self.cells
+        facts, explained, cells = self.page.facts, example.explained, self.page.cells
         known = not np.isnan(explained.nearness).any()
         order = (
             np.argsort(-explained.nearness, kind="stable")[:MAX_COLUMNS]
@@ -176,7 +136,7 @@ class CertaintySections:
         signed = _has_effective_weights(example)
         effective_head = [self.say("counts")] if signed else []
         heads = [self.say("row"), self.say("attention"), *effective_head, escape(self.page.target)]
-        heads += [escape(cells.names[j]) for j in order]
+        heads += [escape(facts.names[j]) for j in order]
         own = [self.say("this"), "", *([""] * signed), self.page.value(facts.y[example.place])]
         rows = [[*own, *(cells.given(row, j) for j in order)]]
         for k in range(len(explained.index)):

@@ -67,7 +67,7 @@ def _classes(facts: ReportFacts, words: dict[str, str]) -> Figure:
 def _relevance(facts: ReportFacts, words: dict[str, str]) -> Figure:
     assert facts.relevance is not None
     labels = {name: words[name] for name in ("relevance", "smoothed_out", "constant", "others")}
-    constant = np.ptp(facts.X, axis=0) == 0.0
+    constant = ~facts.varies
     display = FeatureRelevanceDisplay(
         facts.relevance,
         facts.names,
@@ -83,7 +83,7 @@ def _relevance(facts: ReportFacts, words: dict[str, str]) -> Figure:
 
 def _attention(facts: ReportFacts, words: dict[str, str]) -> Figure:
     labels = {name: words[name] for name in ("query", "key", "input", "weight", "sorted", "max")}
-    labels["input"] = plain(facts.names[facts.along])
+    labels["input"] = plain(facts.feature)
     display = AttentionMapDisplay(
         facts.attention, query=facts.X[facts.mapped, facts.along], key=facts.key, labels=labels
     )

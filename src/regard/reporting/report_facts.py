@@ -36,7 +36,8 @@ class MethodScore:
 class ReportFacts:
     """The numbers of the page."""
 
-    names: tuple[str, ...]  # of the features
+    names: tuple[str, ...]  # (C,) of the columns; latitude and longitude are one
+    columns: int  # of the table
     classes: tuple[str, ...]  # empty for numbers
     rows: Array  # (n,) indices into the rows given: those without empty cells and of positive weight
     gaps: int  # how many have empty cells
@@ -47,12 +48,15 @@ class ReportFacts:
     left_out: bool  # whether answers are leave-one-out answers of the training rows; else X is new to the model
     answer: Array  # (n,) numbers, or (n, classes) probabilities
     methods: tuple[MethodScore, ...]
-    relevance: Array | None  # (d,)
-    bandwidth: Array | None  # (d,) in the features' units
+    relevance: Array | None  # (C,)
+    bandwidth: Array | None  # (C,) in the columns' units; λ of categories
+    max_lambda: Array  # (C,) the λ at which a column of categories does not matter; NaN for numbers
+    varies: Array  # (C,) booleans
     mapped: Array  # (m,) rows of X in the map of attention
     attention: Array  # (m, K)
     key: Array  # (K,) feature ``along`` of the training rows
     along: int  # the most relevant feature
+    feature: str  # its name
     most_attended: Array  # (c,) indices into the rows of ``whole``
     numbers: Array  # (c,) their indices among all training rows
     attended: Array  # (c,) their share of all attention
@@ -82,11 +86,14 @@ def facts_of(model: Any, X: Any, y: Any) -> ReportFacts:
     shares = relevance(model._smoother) if model._HAS_BANDWIDTH else None
     along = 0 if shares is None else int(np.argmax(shares))
     mapped = np.random.default_rng(0).permutation(len(rows))[:MAX_ROWS_OF_MAP]
+    coding, (names, fold) = vars(model).get("coding_"), model._smoother.rows.fold
+    features = names if coding is None else coding.features
     attention = np.asarray(model._handle_empty_rows(whole.weights(query[places[mapped]])), np.float64)
     total = attention.mean(axis=0)
     most = np.argsort(-total, kind="stable")[:COUNT_OF_MOST_ATTENDED]
     return ReportFacts(
-        names=_names(model, rows.shape[1]),
+        names=names,
+        columns=rows.shape[1] if coding is None else coding.columns,
         classes=classes,
         rows=places,
         gaps=int(np.isnan(given).any(axis=1).sum()),
@@ -97,12 +104,17 @@ def facts_of(model: Any, X: Any, y: Any) -> ReportFacts:
         left_out=left_out,
         answer=answer,
         methods=(_score_of("model", answer, target), *_baselines(whole.rows, rows, target, left_out)),
-        relevance=shares,
-        bandwidth=_bandwidth(model, rows.shape[1]),
+        relevance=None if shares is None else shares @ fold,
+        bandwidth=_bandwidth(model, len(names)),
+        max_lambda=np.array([part.max_lambda if part.levels else np.nan for part in coding.parts])
+        if coding is not None
+        else np.full(len(names), np.nan),
+        varies=(np.ptp(rows, axis=0) > 0.0) @ fold > 0.0,
         mapped=mapped,
         attention=attention,
         key=whole.rows.key[:, along],
         along=along,
+        feature=features[along],
         most_attended=most,
         numbers=known[most],
         attended=total[most],
@@ -131,21 +143,13 @@ def _target(model: Any, rows: int, y: Any) -> tuple[Array, tuple[str, ...]]:
     return np.array([place[label] for label in labels.tolist()]), tuple(map(str, model.classes_))
 
 
-def _names(model: Any, width: int) -> tuple[str, ...]:
-    if "coding_" in vars(model):
-        return tuple(model.coding_.features)
-    names = vars(model).get("feature_names_in_")
-    return tuple(f"x{i}" for i in range(width)) if names is None else tuple(map(str, names))
-
-
-def _bandwidth(model: Any, width: int) -> Array | None:
-    """Bandwidths of the features (d,), for a mixed table 1/w; None if the model has no single bandwidth."""
+def _bandwidth(model: Any, parts: int) -> Array | None:
+    """Bandwidths of the columns (C,); None if the model has no single bandwidth."""
     if getattr(model, "bandwidth_", None) is None:
         return None
     if "coding_" not in vars(model):
-        return np.broadcast_to(model.bandwidth_, width)
-    with np.errstate(divide="ignore"):
-        return np.asarray(1.0 / np.asarray(model.w_))
+        return np.broadcast_to(model.bandwidth_, parts)
+    return np.asarray(model.bandwidth_)[[part.columns[0] for part in model.coding_.parts]]
 
 
 def _answers(model: Any, X: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
@@ -14,16 +15,31 @@ from regard import __version__
 from regard.model.diagnosis import Diagnosis
 from regard.reporting.report_facts import ReportFacts
 from regard.reporting.report_sentences import SENTENCES, cell, importance, lead, number, verdict
+from regard.reporting.table_cells import TableCells
 
 MAX_FEATURES_IN_TABLES = 30
 MAX_FEATURES_OF_ATTENDED_ROWS = 6
+MAX_CATEGORIES_LISTED = 6
+
+
+def shares(column: Sequence[Any]) -> str:
+    """The most frequent categories with their shares.
+
+    >>> shares(["new", "old", "new", "new"])
+    'new 75%, old 25%'
+    """
+    found = Counter(map(str, column)).most_common()
+    more = [f"… ({len(found)})"] if len(found) > MAX_CATEGORIES_LISTED else []
+    return ", ".join([f"{name} {count / len(column):.0%}" for name, count in found[:MAX_CATEGORIES_LISTED]] + more)
 
 
 class ReportPage:
     """The sections of the page, in one language."""
 
-    def __init__(self, facts: ReportFacts, target: str, lang: str, pictures: dict[str, bytes]) -> None:
-        self.facts, self.target, self.lang, self.pictures = facts, target, lang, pictures
+    def __init__(
+        self, facts: ReportFacts, cells: TableCells, target: str, lang: str, pictures: dict[str, bytes]
+    ) -> None:
+        self.facts, self.cells, self.target, self.lang, self.pictures = facts, cells, target, lang, pictures
 
     def say(self, name: str, **fields: str) -> str:
         """A sentence as HTML, its fields filled in with text."""
@@ -93,15 +109,23 @@ class ReportPage:
             return
         yield f"<h2>{self.say('looks')}</h2><p>{self.say('looks_lead')}</p>"
         yield self.figure("relevance", "")
-        varies, largest = np.ptp(facts.X, axis=0) > 0.0, float(facts.relevance.max())
+        largest = float(facts.relevance.max())
         rows = []
         for i in np.argsort(-facts.relevance, kind="stable")[:MAX_FEATURES_IN_TABLES]:
             share = float(facts.relevance[i])
-            bandwidth = [] if facts.bandwidth is None else [f"± {number(float(facts.bandwidth[i]))}"]
-            word = self.say(importance(share, bool(varies[i]), largest))
+            bandwidth = [] if facts.bandwidth is None else [self.bandwidth(i)]
+            word = self.say(importance(share, bool(facts.varies[i]), largest))
             rows.append([escape(facts.names[i]), f"{share:.0%}", *bandwidth, word])
         head = [] if facts.bandwidth is None else [self.say("reach")]
         yield self.table([self.say("feature"), self.say("share"), *head, self.say("says")], rows)
+        if facts.bandwidth is not None and not np.isnan(facts.max_lambda).all():
+            yield f"<p class='note'>{self.say('lambda')}</p>"
+
+    def bandwidth(self, i: int) -> str:
+        """The bandwidth of a column: ± h, or λ and the largest λ."""
+        assert self.facts.bandwidth is not None
+        own, most = float(self.facts.bandwidth[i]), float(self.facts.max_lambda[i])
+        return f"± {number(own)}" if np.isnan(most) else f"λ {number(own)} / {number(most)}"
 
     def verdict(self, found: Diagnosis | None) -> Iterable[str]:
         if found is not None:
@@ -119,7 +143,7 @@ class ReportPage:
         shown = range(min(len(facts.names), MAX_FEATURES_OF_ATTENDED_ROWS)) if facts.left_out else ()
         rows = []
         for place, row, share in zip(facts.most_attended, facts.numbers, facts.attended, strict=True):
-            cells = [cell(float(facts.X[place, i]), facts.X[:, i]) for i in shown]
+            cells = [self.cells.given(int(facts.rows[place]), i) for i in shown]
             value = [self.value(facts.y[place])] if facts.left_out else []
             rows.append([f"{row:,}", f"{share:.2%}", *value, *cells])
         target = [escape(self.target)] if facts.left_out else []
@@ -129,15 +153,23 @@ class ReportPage:
     def data(self) -> Iterable[str]:
         facts = self.facts
         yield f"<h2>{self.say('data')}</h2>"
-        columns = list(zip(facts.names[:MAX_FEATURES_IN_TABLES], facts.X.T, strict=False))
-        if not facts.classes:
-            columns.insert(0, (self.target, facts.y))
+        numbers = [] if facts.classes else [(self.target, facts.y)]
+        categories = []
+        for i in range(min(len(facts.names), MAX_FEATURES_IN_TABLES)):
+            for name, column in self.cells.columns(i):
+                if np.isnan(facts.max_lambda[i]):
+                    numbers.append((name, np.array(column, np.float64)))
+                else:
+                    categories.append([escape(name), escape(shares(column))])
         rows = [
             [escape(name), *(cell(float(value), column) for value in (column.min(), np.median(column), column.max()))]
-            for name, column in columns
+            for name, column in numbers
         ]
         heads = [self.say("feature"), self.say("least"), self.say("middle"), self.say("most")]
-        yield self.table(heads, rows)
+        if rows:
+            yield self.table(heads, rows)
+        if categories:
+            yield self.table([self.say("feature"), self.say("categories")], categories)
 
     def value(self, value: Any) -> str:
         """A value of y: a number, or the name of a class."""

@@ -21,7 +21,7 @@ MAX_FACTOR_IN_WORDS = 100.0
 
 def lead(facts: ReportFacts, target: str) -> Text:
     """What the model does and how accurate it is, one sentence each."""
-    rows, features, model = len(facts.y), len(facts.names), facts.methods[0]
+    rows, features, model = len(facts.y), facts.columns, facts.methods[0]
     plural = f"{features} feature" + "s" * (features != 1)
     if facts.classes:
         en = f"It assigns {model.score:.0%} of the rows to the correct one of {len(facts.classes)} classes."
