@@ -205,6 +205,8 @@ class AttentionPooling(nn.Module):
         if numbers > most and isinstance(self.score, GaussianScore):
             by_products = gaussian_sides(*widened(*inputs[:2], self.score.w)) is not None
             numbers = pairs if by_products else numbers
+        elif isinstance(self.score, HiddenScore) and inputs.queries.is_cpu:
+            numbers = pairs  # units are summed block by block
         # The weights, if they are needed, are as many numbers themselves.
         if numbers <= most or (need_weights and numbers == pairs):
             return attend(self.score, inputs, *rest)

@@ -18,6 +18,8 @@
     all else                                     → fused     scores by differences
 
 a layer of ``regard.nn``
+  no masks, on a CPU, few pairs, or dot products whose features are as many as columns
+                                                 → ``nn.quick_attention``, before anything is planned
   weights or dropout wanted, a normalisation other than softmax, a score or mask whose gradient the programs do not
   have, or few numbers
                                                  → dense     the layer's own scores, in plain torch
