@@ -150,6 +150,9 @@ def test_dropout(name, quick):
     ratio = dropped / found[0].weights
     assert ((ratio == 0.0) | (ratio - 2.0).abs().lt(1e-12)).all()
     assert 0.4 < float((ratio == 0.0).double().mean()) < 0.6
+    pooling.eval().dropout.train()
+    assert not pooling(*given).equal(pooling(*given)), "dropout alone is in training mode"
+    assert pooling.eval()(*given).equal(pooling(*given))
     assert all(quick)
 
 

@@ -79,7 +79,7 @@ class AdditiveScore(HiddenScore):
     dtype : torch dtype, default=None
         Of the same parameters.
 
-    *Cost*: O(Q·K·h) time and memory.
+    *Cost*: O(Q·K·h) time; O(Q·K) memory on a CPU, O(Q·K·h) elsewhere.
 
     >>> AdditiveScore(2, 5, 8)(torch.ones(1, 3, 2), torch.ones(1, 4, 5)).shape
     torch.Size([1, 3, 4])
@@ -156,7 +156,7 @@ class ConcatenatedScore(HiddenScore):
     dtype : torch dtype, default=None
         Of the same parameters.
 
-    *Cost*: O(Q·K·h) time and memory.
+    *Cost*: O(Q·K·h) time; O(Q·K) memory on a CPU, O(Q·K·h) elsewhere.
 
     >>> score, q, k = ConcatenatedScore(2, 5, 8), torch.rand(1, 3, 2), torch.rand(1, 4, 5)
     >>> torch.allclose(score(q, k), score.as_additive()(q, k), atol=1e-6)

@@ -143,7 +143,9 @@ class AttentionPooling(nn.Module):
             In the dtype of the queries; weights are (B, Q, K), from before dropout. A query that may attend to NaN or
             infinity gets NaN; masked entries have no effect.
         """
-        score, dropout = self.score, self.dropout.p if self.training else 0.0
+        score, layer = self.score, self.dropout
+        # Its own mode: some turn dropout on in a model that is otherwise in evaluation mode.
+        dropout = layer.p if layer.training else 0.0
         known = self.normalise is softmax and type(score) in COMPILED_SCORES
         if known and valid_lens is None and attn_mask is None and are_ordinary(queries, keys, values):
             found = quick_attention(score, queries, keys, values, dropout, need_weights=need_weights)  # type: ignore[arg-type]

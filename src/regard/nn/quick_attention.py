@@ -60,8 +60,11 @@ def quick_attention(
 
 def _by_torch(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> tuple[Tensor, None] | None:
     """The output by torch's own attention, which takes heads in the layout they have."""
-    q, k, v = (part.unsqueeze(1) if part.ndim == 3 else part.flatten(0, -4) for part in (queries, keys, values))
-    output = torch_attention(q, k, v, scale)[0].view(queries.shape)
+    if queries.ndim == 4:
+        output, _ = torch_attention(queries, keys, values, scale)
+    else:
+        q, k, v = (_flat(part).unsqueeze(1) for part in (queries, keys, values))
+        output = torch_attention(q, k, v, scale)[0].view(queries.shape)
     return (output, None) if is_finite(queries) and is_finite(keys) and is_finite(output) else None
 
 

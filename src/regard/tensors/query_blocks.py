@@ -175,30 +175,34 @@ class _TorchAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, grad_logsumexp: Tensor | None) -> tuple[Tensor | None, ...]:
-        query, key, value, output, logsumexp = ctx.saved_tensors
-        scale, want = ctx.scale, ctx.needs_input_grad[:3]
-        cotangent = torch.zeros_like(output) if grad is None else grad
-        with torch.no_grad():
-            if grad_logsumexp is None:
-                cotangent = cotangent if cotangent.stride(-1) == 1 else cotangent.contiguous()
-                found = _TORCH_BACKWARD(cotangent, query, key, value, output, logsumexp, 0.0, False, scale=scale)
-            else:
-                q, k, v, slope, slope_of_log = (
-                    part.flatten(0, 1) for part in (query * scale, key, value, cotangent, grad_logsumexp)
-                )
-                flat = _gradients(q, k, v, None, None, Visibility(), [], slope, slope_of_log, (*want, False))
-                found = [None if part is None else part.view(*query.shape[:2], *part.shape[1:]) for part in flat[:3]]
-                found[0] = None if found[0] is None else found[0] * scale
+        query, key, value, _, _ = ctx.saved_tensors
+        scale = ctx.scale
         if not torch.is_grad_enabled():
-            return *found, None
+            return *_TorchAttention._gradients(ctx, grad, grad_logsumexp), None
 
         def plain(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
             require_plain_fits(query.shape[:3].numel() * key.shape[2])
             scores = (query * scale) @ key.mT
             return torch.softmax(scores, -1) @ value, torch.logsumexp(scores, -1)
 
-        found = [part if wanted else None for part, wanted in zip(found, want, strict=True)]
-        return *differentiable_again(found, plain, (query, key, value), (grad, grad_logsumexp)), None
+        with torch.no_grad():
+            found = _TorchAttention._gradients(ctx, grad, grad_logsumexp)
+        wanted = [part if want else None for part, want in zip(found, ctx.needs_input_grad, strict=False)]
+        return *differentiable_again(wanted, plain, (query, key, value), (grad, grad_logsumexp)), None
+
+    @staticmethod
+    def _gradients(ctx: Any, grad: Tensor | None, grad_logsumexp: Tensor | None) -> tuple[Tensor | None, ...]:
+        query, key, value, output, logsumexp = ctx.saved_tensors
+        cotangent = torch.zeros_like(output) if grad is None else grad
+        if grad_logsumexp is None:
+            cotangent = cotangent if cotangent.stride(-1) == 1 else cotangent.contiguous()
+            return _TORCH_BACKWARD(cotangent, query, key, value, output, logsumexp, 0.0, False, scale=ctx.scale)  # type: ignore[no-any-return]
+        # Scores are of the scaled queries: their gradient is scaled as well.
+        sides = (query * ctx.scale, key, value, cotangent, grad_logsumexp)
+        q, k, v, slope, slope_of_log = (part.flatten(0, 1) for part in sides)
+        found = _gradients(q, k, v, None, None, Visibility(), [], slope, slope_of_log, (True, True, True, False))
+        d_query, d_key, d_value = (part for part in found if part is not None)
+        return (d_query * ctx.scale).view(query.shape), d_key.view(key.shape), d_value.view(value.shape)
 
 
 def _gradients(
