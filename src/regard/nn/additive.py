@@ -12,6 +12,7 @@ from regard.core import scores
 from regard.nn.argument_checks import at_least_one
 from regard.nn.precision import widened
 from regard.nn.score_layers import ScoreLayer, fits
+from regard.tensors.hidden_scores import hidden_scores
 
 
 def projected(layer: nn.Linear, rows: Tensor) -> Tensor:
@@ -23,9 +24,9 @@ def projected(layer: nn.Linear, rows: Tensor) -> Tensor:
 
 
 def additive(queries: Tensor, keys: Tensor, w_v: nn.Linear) -> Tensor:
-    """w_v·tanh(q + k) of projected queries (…, Q, h) and keys (…, K, h). *Cost*: O(Q·K·h) time and memory."""
-    hidden = torch.tanh(queries.unsqueeze(-2) + keys.unsqueeze(-3))  # (…, Q, K, h)
-    return projected(w_v, hidden).squeeze(-1)
+    """w_v·tanh(q + k) (…, Q, K) of projected queries (…, Q, h) and keys (…, K, h)."""
+    queries, keys, weight = widened(queries, keys, w_v.weight)
+    return hidden_scores(queries, keys, weight[0])
 
 
 class HiddenScore(ScoreLayer):
@@ -78,7 +79,7 @@ class AdditiveScore(HiddenScore):
     dtype : torch dtype, default=None
         Of the same parameters.
 
-    *Cost*: O(Q·K·h) time and memory.
+    *Cost*: O(Q·K·h) time; O(Q·K) memory on a CPU, O(Q·K·h) elsewhere.
 
     >>> AdditiveScore(2, 5, 8)(torch.ones(1, 3, 2), torch.ones(1, 4, 5)).shape
     torch.Size([1, 3, 4])
@@ -155,7 +156,7 @@ class ConcatenatedScore(HiddenScore):
     dtype : torch dtype, default=None
         Of the same parameters.
 
-    *Cost*: O(Q·K·h) time and memory.
+    *Cost*: O(Q·K·h) time; O(Q·K) memory on a CPU, O(Q·K·h) elsewhere.
 
     >>> score, q, k = ConcatenatedScore(2, 5, 8), torch.rand(1, 3, 2), torch.rand(1, 4, 5)
     >>> torch.allclose(score(q, k), score.as_additive()(q, k), atol=1e-6)

@@ -13,11 +13,12 @@ from torch.utils.checkpoint import checkpoint
 from regard.nn.additive import AdditiveScore, ConcatenatedScore, HiddenScore
 from regard.nn.layer_inputs import LayerInputs, prepared
 from regard.nn.precision import full_precision, widened
+from regard.nn.quick_attention import quick_attention
 from regard.nn.score_layers import BilinearScore, DotProductScore, GaussianScore, ScoreLayer, relative_scores
 from regard.nn.softmaxes import Normalise, normalised, softmax
 from regard.tensors import pool_inputs, pool_with_dropout, tensor_planner
 from regard.tensors.gaussian_products import gaussian_sides
-from regard.tensors.tensor_inputs import Lengths, TensorInputs, can_branch
+from regard.tensors.tensor_inputs import Lengths, TensorInputs, are_ordinary, can_branch
 
 ScoreFunction = Callable[[Tensor, Tensor], Tensor]
 
@@ -142,10 +143,19 @@ class AttentionPooling(nn.Module):
             In the dtype of the queries; weights are (B, Q, K), from before dropout. A query that may attend to NaN or
             infinity gets NaN; masked entries have no effect.
         """
+        score, layer = self.score, self.dropout
+        # Its own mode: some turn dropout on in a model that is otherwise in evaluation mode.
+        dropout = layer.p if layer.training else 0.0
+        known = self.normalise is softmax and type(score) in COMPILED_SCORES
+        if known and valid_lens is None and attn_mask is None and are_ordinary(queries, keys, values):
+            found = quick_attention(score, queries, keys, values, dropout, need_weights=need_weights)  # type: ignore[arg-type]
+            if found is not None:
+                averages, weights = found
+                return averages if weights is None else Attended(averages, weights)
         inputs = prepared(queries, keys, values, valid_lens, attn_mask)
         numbers = self._numbers(inputs)
-        if not need_weights and self.normalise is softmax and type(self.score) in COMPILED_SCORES:
-            output = self._pooled(inputs, numbers, self.dropout.p if self.training else 0.0)
+        if not need_weights and known:
+            output = self._pooled(inputs, numbers, dropout)
             if output is not None:
                 return output
         attended = self._in_plain_torch(inputs, numbers, need_weights)
@@ -197,6 +207,8 @@ class AttentionPooling(nn.Module):
         if numbers > most and isinstance(self.score, GaussianScore):
             by_products = gaussian_sides(*widened(*inputs[:2], self.score.w)) is not None
             numbers = pairs if by_products else numbers
+        elif isinstance(self.score, HiddenScore) and inputs.queries.is_cpu:
+            numbers = pairs  # units are summed block by block
         # The weights, if they are needed, are as many numbers themselves.
         if numbers <= most or (need_weights and numbers == pairs):
             return attend(self.score, inputs, *rest)

@@ -11,7 +11,7 @@ from regard.nn.argument_checks import at_least_one
 from regard.nn.attention_pooling import Attended, AttentionPooling
 from regard.nn.layer_inputs import cleaned, score_shape, with_nan
 from regard.nn.masks import allowed, combined, joined
-from regard.tensors.tensor_inputs import Lengths
+from regard.tensors.tensor_inputs import Lengths, are_ordinary, is_finite
 
 
 class MultiHead(nn.Module):
@@ -126,6 +126,11 @@ class MultiHead(nn.Module):
             return self._unbatched(
                 queries, keys, values, valid_lens, attn_mask=attn_mask, is_causal=is_causal, need_weights=need_weights
             )
+        without_mask = valid_lens is None and attn_mask is None and not is_causal
+        if without_mask and queries.ndim == 3 and are_ordinary(queries, keys, values):
+            output, weights = self._pooled(queries, keys, values, None, need_weights=need_weights)
+            if is_finite(output):
+                return output if weights is None else Attended(output, weights)
         batch, *pairs = score_shape(queries, keys, values)
         if queries.ndim != 3 or len(pairs) != 2:
             raise ValueError(
@@ -142,18 +147,7 @@ class MultiHead(nn.Module):
         # Masked NaN must not reach the projections either: a gradient of 0 times NaN is NaN.
         in_any_head = None if mask is None else allowed(mask).expand(batch, self.heads, *pairs).any(1)
         inputs = cleaned(queries, keys, values, in_any_head)
-        pooled = self.pooling(
-            self._grouped(self._split(self.W_q(inputs.queries), self.heads)),
-            self._shared(self._split(self.W_k(inputs.keys), self.kv_heads)),
-            self._shared(self._split(self.W_v(inputs.values), self.kv_heads)),
-            attn_mask=mask if mask is None or mask.ndim < 4 else self._grouped(mask),
-            need_weights=need_weights,
-        )
-        output, weights = pooled if need_weights else (pooled, None)
-        if self.kv_heads != self.heads:
-            output = output.flatten(1, 2)
-            weights = None if weights is None else weights.flatten(1, 2)
-        output = self.W_o(output.transpose(1, 2).flatten(-2))  # (B, heads, Q, ·) → (B, Q, hidden)
+        output, weights = self._pooled(*inputs[:3], mask, need_weights=need_weights)
         if inputs.non_finite is not None:
             # The projections mix the columns: one non-finite entry of a value affects all of them.
             output = with_nan(output, inputs.non_finite.output.any(-1, keepdim=True))
@@ -161,6 +155,23 @@ class MultiHead(nn.Module):
                 rows = inputs.non_finite.rows.unsqueeze(1)
                 weights = with_nan(weights, rows if mask is None else rows & allowed(mask))
         return output if weights is None else Attended(output, weights)
+
+    def _pooled(
+        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, *, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """output (B, Q, hidden), and weights (B, heads, Q, K) if they are needed."""
+        pooled = self.pooling(
+            self._grouped(self._split(self.W_q(queries), self.heads)),
+            self._shared(self._split(self.W_k(keys), self.kv_heads)),
+            self._shared(self._split(self.W_v(values), self.kv_heads)),
+            attn_mask=mask if mask is None or mask.ndim < 4 else self._grouped(mask),
+            need_weights=need_weights,
+        )
+        output, weights = pooled if need_weights else (pooled, None)
+        if self.kv_heads != self.heads:
+            output = output.flatten(1, 2)
+            weights = None if weights is None else weights.flatten(1, 2)
+        return self.W_o(output.transpose(1, 2).flatten(-2)), weights  # (B, heads, Q, ·) → (B, Q, hidden)
 
     def _unbatched(
         self,

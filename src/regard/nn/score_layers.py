@@ -161,8 +161,9 @@ class GaussianScore(ScoreLayer):
             Keys.
         """
         super().check(queries, keys)
-        if self.w.ndim and self.w.shape[0] != keys.shape[-1]:
-            raise ValueError(f"w is for {self.w.shape[0]} features but keys have {keys.shape[-1]}")
+        w = self.w
+        if w.ndim and w.shape[0] != keys.shape[-1]:
+            raise ValueError(f"w is for {w.shape[0]} features but keys have {keys.shape[-1]}")
 
     def between(self, queries: Tensor, prepared: Tensor) -> Tensor:
         """Scores between queries and keys.

@@ -32,9 +32,11 @@ from regard.tensors.flash import flash_pool
 from regard.tensors.gaussian_products import gaussian_sides
 from regard.tensors.layer_autograd import layer_pool
 from regard.tensors.query_blocks import Dropout, block_pool
+from regard.tensors.quick_pooling import quick_pool
 from regard.tensors.tensor_inputs import (
     FlatInputs,
     TensorInputs,
+    are_ordinary,
     can_branch,
     checked_inputs,
     flattened,
@@ -111,9 +113,13 @@ def pool_tensors(
     ``tol`` is the share of its attention mass that a query may lose, by default 0. The engines of a CPU use it to skip
     pairs; everything else is exact to rounding at any ``tol``.
     """
+    share = checked_tol(tol, default=0.0)
+    if mask is None and sample_weight is None and exclude is None and _is_quick(query, key, value):
+        found = quick_pool(query, key, value, score)
+        if found is not None:
+            return found
     given = checked_inputs(query, key, value, score, mask, None, None, exclude, sample_weight, check_numbers=True)
-    given = given._replace(tol=checked_tol(tol, default=0.0))
-    return _shaped(*pool_inputs(given, score, check_numbers=True), value)
+    return _shaped(*pool_inputs(given._replace(tol=share), score, check_numbers=True), value)
 
 
 def weights_of_tensors(
@@ -259,6 +265,12 @@ def _reshaped(
     if flat.log_heaviest is not None:
         logsumexp = logsumexp + flat.log_heaviest.to(logsumexp.dtype)
     return output, logsumexp.reshape(*given.batch, logsumexp.shape[1])
+
+
+def _is_quick(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether these are tensors (B, rows, features) that ``quick_pool`` takes; their numbers cannot be too large."""
+    fits = are_ordinary(query, key, value) and query.ndim == 3 and query.dtype is torch.float32
+    return fits and not tensor_planner.on_programs(query)
 
 
 def _shaped(output: Tensor, logsumexp: Tensor | None, value: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,6 +11,7 @@ from regard.core import kernels
 from regard.engines.gpu.layout import ADDITIVE, DOT, LoweredBatch, largest_batch
 from regard.tensors.decaying_scores import decaying_scores
 from regard.tensors.gaussian_products import gaussian_scores
+from regard.tensors.hidden_scores import hidden_scores
 from regard.tensors.second_derivatives import require_plain_fits
 
 Tensor = torch.Tensor
@@ -92,7 +93,7 @@ def dense_scores(
     if code == DOT:
         return (w * query) @ key.mT, 0.0
     if code == ADDITIVE:
-        return torch.tanh(query[:, :, None, :] + key[:, None, :, :]) @ w, 0.0
+        return hidden_scores(query, key, w), 0.0
     if code == kernels.GAUSSIAN:
         return gaussian_scores(query, key, w, allowed)
     if code == kernels.LAPLACE:

@@ -32,13 +32,18 @@ class GaussianSides(NamedTuple):
 
     query: Tensor  # (…, Q, d)
     key: Tensor  # (…, K, d)
-    column: Tensor  # (…, K)  −½‖key‖²
+    squares: Tensor  # (…, K)  ‖key‖²
 
     def scores(self) -> Tensor:
         """query·key + column (…, Q, K)."""
         if self.query.ndim == 3 and self.query.shape[:-2] == self.key.shape[:-2]:
-            return torch.baddbmm(self.column.unsqueeze(-2), self.query, self.key.mT)
+            return torch.baddbmm(self.squares.unsqueeze(-2), self.query, self.key.mT, beta=-0.5)
         return self.query @ self.key.mT + self.column.unsqueeze(-2)
+
+    @property
+    def column(self) -> Tensor:
+        """−½‖key‖² (…, K)."""
+        return -0.5 * self.squares
 
     @property
     def level(self) -> Tensor:
@@ -71,22 +76,25 @@ def gaussian_sides(query: Tensor, key: Tensor, w: Tensor) -> GaussianSides | Non
     if query.dtype not in MAX_PRODUCT or not key.numel() or not query.numel() or not can_branch(query, key, w):
         return None
     found, most = _sides(query, key, w), MAX_PRODUCT[query.dtype]
-    if query.dtype == torch.float32:
+    if most < LARGEST_PRODUCT:
         most = max(most, min(MAX_PRODUCT_PER_FEATURE * found.key.shape[-1], LARGEST_PRODUCT))
-    if largest_product(found) <= most:
+    if _is_at_most(most, found):
         return found
     centre = centre_of(key)
     found = _sides(query - centre, key - centre, w)
-    return found if largest_product(found) <= most else None
+    return found if _is_at_most(most, found) else None
 
 
-def largest_product(sides: GaussianSides) -> float:
-    """A bound M on the absolute values of query·key and column; NaN if a number is not finite."""
-    largest_query = torch.linalg.vector_norm(sides.query.detach(), dim=-1).amax().item()
-    size = -sides.column.detach().amin().item()  # ½‖key‖²
-    return float(largest_query * (2.0 * size) ** 0.5 + size)
+def _is_at_most(most: float, sides: GaussianSides) -> bool:
+    """Whether the bound M on the absolute values of query·key and column is; False if a number is not finite."""
+    query, square = sides.query.detach(), sides.squares.detach().amax().item()
+    # The norm of all queries together costs less, and of few queries it is often small enough.
+    whole = torch.linalg.vector_norm(query).item()
+    if whole * square**0.5 + 0.5 * square <= most:
+        return True
+    return bool(torch.linalg.vector_norm(query, dim=-1).amax().item() * square**0.5 + 0.5 * square <= most)
 
 
 def _sides(query: Tensor, key: Tensor, w: Tensor) -> GaussianSides:
     query, key = (query @ w, key @ w) if w.ndim == 2 else (query * w, key * w)
-    return GaussianSides(query, key, -0.5 * key.square().sum(-1))
+    return GaussianSides(query, key, key.square().sum(-1))

@@ -21,6 +21,10 @@ from regard.tensors.second_derivatives import differentiable_again, require_plai
 
 Tensor = torch.Tensor
 
+# What a product is added to where there is nothing to add.
+_NOTHING = {dtype: torch.zeros((), dtype=dtype) for dtype in (torch.float32, torch.float64)}
+_TORCH_FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+_TORCH_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 # Scores that a block holds: 2 MB of float32 fit into the cache of a core, and 256 MB keep a GPU busy.
 BLOCK_SCORES = {"cpu": 1 << 19, "cuda": 1 << 26}
 # Weights that are kept for the backward pass: 16 MB of float32.
@@ -53,6 +57,11 @@ def block_pool(
     sides = None
     if it.code == DOT:
         parts = it.query * it.w, it.key, it.value
+        if dropout is None and all(part is None for part in it.visibility[:6]) and takes_torch_attention(*parts):
+            batch = largest_batch(*parts)
+            q, k, v = (part.expand(batch, -1, -1).unsqueeze(1) for part in parts)
+            output, logsumexp = torch_attention(q, k, v, 1.0)
+            return output.squeeze(1), logsumexp.squeeze(1)
     elif it.code == GAUSSIAN and (sides := gaussian_sides(*it[1:3], it.w)) is not None:
         parts = sides.query, sides.key, it.value
     else:
@@ -92,11 +101,6 @@ class _BlockFunction(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         ctx.dropout, ctx.visibility, ctx.kept = dropout, visibility, []
         ctx.set_materialize_grads(False)
-        ctx.by_torch = _takes_torch_attention(query, key, value, column, dropout, visibility)
-        if ctx.by_torch:
-            output, logsumexp = _torch_attention(query, key, value)
-            ctx.save_for_backward(query, key, value, output, logsumexp)
-            return output, logsumexp if need_logsumexp else None
         (B, Q, _), K = query.shape, key.shape[1]
         few = any(ctx.needs_input_grad) and B * Q * K <= MAX_KEPT_WEIGHTS
         output = query.new_empty(B, Q, value.shape[2])
@@ -119,18 +123,14 @@ class _BlockFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, grad_logsumexp: Tensor | None) -> tuple[Tensor | None, ...]:
-        query, key, value, *rest = ctx.saved_tensors
-        columns = [] if ctx.by_torch else rest
+        query, key, value, *columns = ctx.saved_tensors
         dropout, visibility = ctx.dropout, ctx.visibility
         cotangent = value.new_zeros(*query.shape[:2], value.shape[2]) if grad is None else grad
         with torch.no_grad():
-            if ctx.by_torch and grad_logsumexp is None:
-                found = _torch_gradients(query, key, value, rest[0], rest[1], cotangent, ctx.needs_input_grad)
-            else:
-                found = _gradients(
-                    query, key, value, columns[0] if columns else None, dropout, visibility, ctx.kept, cotangent,
-                    grad_logsumexp, ctx.needs_input_grad[:4],
-                )  # fmt: skip
+            found = _gradients(
+                query, key, value, columns[0] if columns else None, dropout, visibility, ctx.kept, cotangent,
+                grad_logsumexp, ctx.needs_input_grad[:4],
+            )  # fmt: skip
 
         def plain(query: Tensor, key: Tensor, value: Tensor, *columns: Tensor) -> tuple[Tensor, Tensor]:
             return _in_plain_torch(query, key, value, columns[0] if columns else None, dropout, visibility)
@@ -140,26 +140,69 @@ class _BlockFunction(torch.autograd.Function):
         return (*again, *[None] * (7 - len(again)))
 
 
-def _takes_torch_attention(
-    query: Tensor, key: Tensor, value: Tensor, column: Tensor | None, dropout: Dropout | None, visibility: Visibility
-) -> bool:
-    """Whether torch's own attention on a CPU computes this: plain dot products of as many features as columns."""
-    plain = column is None and dropout is None and all(part is None for part in visibility[:6])
-    return plain and not query.is_cuda and query.shape[2] == value.shape[2] > 0 < query.shape[1] and key.shape[1] > 0
+def takes_torch_attention(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether torch's own attention on a CPU computes plain dot products of these: as many features as columns."""
+    return not query.is_cuda and query.shape[-1] == value.shape[-1] > 0 < query.shape[-2] and key.shape[-2] > 0
 
 
-def _torch_attention(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    four = (part.unsqueeze(1) for part in (query, key, value))
-    output, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(*four, 0.0, False, scale=1.0)
-    return output[:, 0], logsumexp.view(query.shape[:2])
+def scaled_products(query: Tensor, key: Tensor, scale: float) -> Tensor:
+    """scale·query·key (B, Q, K) in one operation."""
+    return torch.baddbmm(_NOTHING[query.dtype], query, key.mT, beta=0.0, alpha=scale)
 
 
-def _torch_gradients(
-    query: Tensor, key: Tensor, value: Tensor, output: Tensor, logsumexp: Tensor, grad: Tensor, want: tuple[bool, ...]
-) -> list[Tensor | None]:
-    four = (part.unsqueeze(1) for part in (grad, query, key, value, output, logsumexp))
-    found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(*four, 0.0, False, scale=1.0)
-    return [part[:, 0] if wanted else None for part, wanted in zip(found, want, strict=False)]
+def torch_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """output (B, H, Q, d) and logsumexp (B, H, Q) for scores scale·query·key, by torch's own attention on a CPU.
+
+    query (B, H, Q, d), key and value (B, H, K, d), in any layout.
+    """
+    # The operator reads features as if they lay next to each other.
+    sides = [part if part.stride(-1) == 1 else part.contiguous() for part in (query, key, value)]
+    if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
+        return _TorchAttention.apply(*sides, scale)  # type: ignore[no-any-return, no-untyped-call]
+    return _TORCH_FORWARD(*sides, scale=scale)  # type: ignore[no-any-return]
+
+
+class _TorchAttention(torch.autograd.Function):
+    """What ``F.scaled_dot_product_attention`` calls on a CPU, with its logsumexp and second derivatives."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+        output, logsumexp = _TORCH_FORWARD(query, key, value, scale=scale)
+        ctx.save_for_backward(query, key, value, output, logsumexp)
+        ctx.scale = scale
+        ctx.set_materialize_grads(False)
+        return output, logsumexp
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, grad_logsumexp: Tensor | None) -> tuple[Tensor | None, ...]:
+        query, key, value, _, _ = ctx.saved_tensors
+        scale = ctx.scale
+        if not torch.is_grad_enabled():
+            return *_TorchAttention._gradients(ctx, grad, grad_logsumexp), None
+
+        def plain(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+            require_plain_fits(query.shape[:3].numel() * key.shape[2])
+            scores = (query * scale) @ key.mT
+            return torch.softmax(scores, -1) @ value, torch.logsumexp(scores, -1)
+
+        with torch.no_grad():
+            found = _TorchAttention._gradients(ctx, grad, grad_logsumexp)
+        wanted = [part if want else None for part, want in zip(found, ctx.needs_input_grad, strict=False)]
+        return *differentiable_again(wanted, plain, (query, key, value), (grad, grad_logsumexp)), None
+
+    @staticmethod
+    def _gradients(ctx: Any, grad: Tensor | None, grad_logsumexp: Tensor | None) -> tuple[Tensor | None, ...]:
+        query, key, value, output, logsumexp = ctx.saved_tensors
+        cotangent = torch.zeros_like(output) if grad is None else grad
+        if grad_logsumexp is None:
+            cotangent = cotangent if cotangent.stride(-1) == 1 else cotangent.contiguous()
+            return _TORCH_BACKWARD(cotangent, query, key, value, output, logsumexp, 0.0, False, scale=ctx.scale)  # type: ignore[no-any-return]
+        # Scores are of the scaled queries: their gradient is scaled as well.
+        sides = (query * ctx.scale, key, value, cotangent, grad_logsumexp)
+        q, k, v, slope, slope_of_log = (part.flatten(0, 1) for part in sides)
+        found = _gradients(q, k, v, None, None, Visibility(), [], slope, slope_of_log, (True, True, True, False))
+        d_query, d_key, d_value = (part for part in found if part is not None)
+        return (d_query * ctx.scale).view(query.shape), d_key.view(key.shape), d_value.view(value.shape)
 
 
 def _gradients(

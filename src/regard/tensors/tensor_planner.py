@@ -18,6 +18,8 @@
     all else                                     → fused     scores by differences
 
 a layer of ``regard.nn``
+  no masks, on a CPU, few pairs, or dot products whose features are as many as columns
+                                                 → ``nn.quick_attention``, before anything is planned
   weights or dropout wanted, a normalisation other than softmax, a score or mask whose gradient the programs do not
   have, or few numbers
                                                  → dense     the layer's own scores, in plain torch
@@ -55,10 +57,10 @@ MAX_DENSE = {"cpu": 1 << 20, "cuda": 1 << 22}
 # members have at most so many pairs: an engine takes about a millisecond for each.
 MAX_DENSE_OF_SMALL_MEMBERS = 1 << 24
 MAX_PAIRS_OF_SMALL_MEMBER = 1 << 14
-# Pairs up to which one softmax over everything is at least as fast as blocks, 4 MB of float32; plain dot products go to
-# torch's own attention from the second number on.
+# Pairs up to which one softmax over everything is at least as fast as blocks, 4 MB of float32, and at least as fast as
+# torch's own attention, 256 kB.
 MAX_PAIRS_WITHOUT_BLOCKS = 1 << 20
-MAX_PAIRS_WITHOUT_TORCH_ATTENTION = 1 << 14
+MAX_PAIRS_WITHOUT_TORCH_ATTENTION = 1 << 16
 # Pairs of a member from which on the engines of a CPU are faster than blocks, which cannot leave out pairs, if features
 # and columns together are at most so many.
 MIN_PAIRS_FOR_ENGINES = 1 << 20

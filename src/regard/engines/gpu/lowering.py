@@ -19,11 +19,10 @@ def parameter(given: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
     if isinstance(given, Tensor):
         return given.to(device=device, dtype=dtype)
     limits = torch.finfo(dtype)
-    within = given.clip(limits.min, limits.max)
     if given.ndim:
-        return torch.tensor(within.tolist(), dtype=dtype, device=device)
+        return torch.tensor(given.clip(limits.min, limits.max).tolist(), dtype=dtype, device=device)
     # A number is filled in, not copied: a graph that is being captured cannot wait for the host.
-    return torch.full((), float(within), dtype=dtype, device=device)
+    return torch.full((), min(max(float(given), limits.min), limits.max), dtype=dtype, device=device)
 
 
 def lower(query: Tensor, key: Tensor, value: Tensor, score: Score, visibility: Visibility) -> LoweredBatch:
