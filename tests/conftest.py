@@ -8,6 +8,11 @@ from typing import Any
 
 # scipy reads this once, when it is first imported; scikit-learn's array-API checks need it.
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
+# Processes that share the tests share the cores: threads of BLAS and of torch would wait for each other. They read this
+# when they are loaded.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
 # Triton's programs run on a CPU, interpreted. Read when they are first imported, and nothing here imports them.
 os.environ["TRITON_INTERPRET"] = "1"
 

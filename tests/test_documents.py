@@ -155,7 +155,7 @@ def test_every_page_runs_from_top_to_bottom(name, tmp_path, monkeypatch):
         for language, block in parts:
             if language == "python":
                 exec(compile(block, name, "exec"), names)
-            elif block:
+            elif block and name != "overview.md":  # its commands have a test of their own
                 done = in_a_shell(block, tmp_path)
                 assert done.returncode == 0, (block, done.stderr)
 
