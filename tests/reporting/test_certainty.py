@@ -153,7 +153,6 @@ def test_one_feature_has_its_curve(tmp_path):
     assert "The predictions with their intervals" in page.text
 
 
-@pytest.mark.usefixtures("light_search")
 def test_a_model_whose_score_is_no_distance(tmp_path):
     model = regard.AttentionRegressor("dot", max_iter=1, random_state=0).fit(FRAME, DATA.y)
     _, sure, why = looked_at(model, FRAME, DATA.y)

@@ -80,7 +80,6 @@ MODELS = {
 }
 
 
-@pytest.mark.usefixtures("light_search")
 @pytest.mark.parametrize("name", MODELS)
 def test_left_out_answers_are_those_of_deletion(name, tmp_path):
     model = MODELS[name].fit(DATA.X, DATA.y)
