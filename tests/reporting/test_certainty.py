@@ -17,7 +17,7 @@ from regard.reporting.report_facts import facts_of
 from regard.reporting.report_sentences import SENTENCES, number
 from support.html_page import read
 
-# Manners, not minima.
+# These tests need no minimum.
 pytestmark = pytest.mark.usefixtures("brief_learning")
 
 DATA, NEW = houses(120), houses(60, seed=3)

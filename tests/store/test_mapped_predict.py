@@ -21,7 +21,7 @@ from regard.scores import KERNELS
 from regard.store.models import StoreError
 from support.engines import KERNEL_PATHS, sparse
 
-# Manners, not minima.
+# These tests need no minimum.
 pytestmark = pytest.mark.usefixtures("brief_learning")
 
 ROWS, SHELF = 900, 16
