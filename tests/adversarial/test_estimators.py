@@ -33,7 +33,7 @@ from support.adversaries import (
 DATES = np.array(["2020-01-01"] * 24, "datetime64[D]").reshape(12, 2)
 HOLE = np.arange(24).reshape(12, 2) == 0  # one entry to go missing
 ERRORS = (ValueError, TypeError)
-# Manners, not minima.
+# These tests need no minimum.
 pytestmark = pytest.mark.usefixtures("brief_learning")
 
 

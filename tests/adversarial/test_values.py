@@ -13,7 +13,7 @@ from sklearn.base import clone
 import regard
 from support.adversaries import ALL, CLASSIFIERS, GIVEN, LABELS, REGRESSORS, Q, X, Y, answer, every_estimator, target
 
-# Manners, not minima.
+# These tests need no minimum.
 pytestmark = pytest.mark.usefixtures("brief_learning")
 every_given = pytest.mark.parametrize("name", GIVEN)
 WEIGHT = np.random.default_rng(0).uniform(0.1, 2.0, 12)

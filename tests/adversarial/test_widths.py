@@ -15,9 +15,6 @@ from regard import AveragePoolingRegressor, LocalLinearRegressor, NadarayaWatson
 from regard.scores import KERNELS, Gaussian
 from support.adversaries import CLASSIFIERS, GIVEN, LABELS, Q, X, Y, answer
 
-# Manners, not minima.
-pytestmark = pytest.mark.usefixtures("brief_learning")
-
 TAKERS = {name: model for name, model in GIVEN.items() if "bandwidth" in model.get_params()} | {
     "LocalLinearRegressor without a ridge": LocalLinearRegressor(ridge=0.0)
 }

@@ -193,7 +193,6 @@ def test_a_given_bandwidth_forgets_what_was_learned():
     assert not any(hasattr(model, name) for name in ("search_", "loo_predictions_", "loo_score_"))
 
 
-@pytest.mark.usefixtures("brief_learning")
 @pytest.mark.parametrize("kind", [KernelRegressor, KernelClassifier])
 @pytest.mark.parametrize("repeated", [False, True])
 def test_a_full_metric_needs_rows_for_its_numbers(kind, repeated):

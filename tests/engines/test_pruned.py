@@ -285,7 +285,7 @@ def test_the_order_is_a_permutation_into_leaves(kind, n):
         assert turned[:512, 1].max() <= turned[512:, 1].min()
 
 
-# ---- manners
+# ---- conventions
 
 
 def test_what_it_refuses():

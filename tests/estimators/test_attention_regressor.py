@@ -201,7 +201,7 @@ def test_a_bar_on_request(capfd, monkeypatch):
         small(progress=True).fit(X, Y)
 
 
-# ---------------------------------------------------------------- scikit-learn's manners
+# ---------------------------------------------------------------- scikit-learn's conventions
 
 
 def test_score_is_a_parameter_and_a_method():

@@ -23,7 +23,7 @@ from regard import (
     NearestKeyRegressor,
 )
 
-# Manners, not minima.
+# These tests need no minimum.
 pytestmark = pytest.mark.usefixtures("brief_learning")
 
 RNG = np.random.default_rng(21)

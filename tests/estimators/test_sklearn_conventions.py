@@ -53,7 +53,7 @@ ESTIMATORS = [
 ]
 every_estimator = pytest.mark.parametrize("estimator", ESTIMATORS[:8], ids=lambda e: type(e).__name__)
 
-# Manners, not minima.
+# These tests need no minimum.
 pytestmark = pytest.mark.usefixtures("brief_learning")
 
 X = np.random.default_rng(0).normal(size=(40, 3))

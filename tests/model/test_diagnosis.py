@@ -17,7 +17,7 @@ from regard.model.diagnosis import Diagnosis
 from regard.model.residuals import left_out_answers
 from regard.scores import Gaussian
 
-# Manners, not minima.
+# These tests need no minimum.
 pytestmark = pytest.mark.usefixtures("brief_learning")
 
 rng = np.random.default_rng(7)

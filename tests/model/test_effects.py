@@ -25,7 +25,7 @@ from regard import (
 from regard.model.effects import changes as changes_of
 from support.soak import FULL
 
-# Manners, not minima.
+# These tests need no minimum.
 pytestmark = pytest.mark.usefixtures("brief_learning")
 
 REFERENCE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "reference"

@@ -28,7 +28,7 @@ from regard import (
 from regard.model.smoother import Answer
 from regard.scores import KERNELS
 
-# Manners, not minima.
+# These tests need no minimum.
 pytestmark = pytest.mark.usefixtures("brief_learning")
 
 RNG = np.random.default_rng(7)

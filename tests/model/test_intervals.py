@@ -12,7 +12,7 @@ from regard.model.jackknife import jackknife_interval
 from regard.model.quantiles import conformal_bound, quantiles
 from support.soak import FULL
 
-# Manners, not minima.
+# These tests need no minimum.
 pytestmark = pytest.mark.usefixtures("brief_learning")
 
 rng = np.random.default_rng(0)

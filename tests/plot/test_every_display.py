@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from regard import plot
 from regard.plot import style
 
-# Manners, not minima.
+# These tests need no minimum.
 pytestmark = pytest.mark.usefixtures("brief_learning")
 
 GRID = np.linspace(0.0, 1.0, 5)

@@ -11,7 +11,7 @@ from regard.pooling.local_pooling import pool_local
 from regard.pooling.missing_entries import pool_with_missing, weights_with_missing
 from regard.scores import Gaussian, Laplace
 
-# Manners, not minima.
+# These tests need no minimum.
 pytestmark = pytest.mark.usefixtures("brief_learning")
 
 RNG = np.random.default_rng(11)

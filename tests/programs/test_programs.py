@@ -303,7 +303,7 @@ def test_programs_saved_at_the_same_time_keep_apart(tmp_path):
         assert (files.load(("float32",)), files.load(("float64",)), files.load(())) == ("single", "double", None)
 
 
-# ---- manners
+# ---- conventions
 
 POOL = """
 import numpy as np

@@ -17,7 +17,7 @@ from regard.reporting.report_facts import facts_of
 from regard.reporting.report_sentences import SENTENCES, number
 from support.html_page import read
 
-# Manners, not minima.
+# These tests need no minimum.
 pytestmark = pytest.mark.usefixtures("brief_learning")
 
 DATA, NEW = houses(120), houses(60, seed=3)
@@ -159,7 +159,6 @@ def test_one_feature_has_its_curve(tmp_path):
     assert "The predictions with their intervals" in page.text
 
 
-@pytest.mark.usefixtures("light_search")
 def test_a_model_whose_score_is_no_distance(tmp_path):
     model = regard.AttentionRegressor("dot", max_iter=1, random_state=0).fit(FRAME, DATA.y)
     _, sure, why = looked_at(model, FRAME, DATA.y)

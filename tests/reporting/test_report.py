@@ -17,7 +17,7 @@ from regard.reporting.report_facts import facts_of
 from regard.reporting.report_sentences import cell, number
 from support.html_page import read
 
-# Manners, not minima.
+# These tests need no minimum.
 pytestmark = pytest.mark.usefixtures("brief_learning")
 
 DATA = houses(120)
@@ -80,7 +80,6 @@ MODELS = {
 }
 
 
-@pytest.mark.usefixtures("light_search")
 @pytest.mark.parametrize("name", MODELS)
 def test_left_out_answers_are_those_of_deletion(name, tmp_path):
     model = MODELS[name].fit(DATA.X, DATA.y)

@@ -21,7 +21,7 @@ from regard.scores import KERNELS
 from regard.store.models import StoreError
 from support.engines import KERNEL_PATHS, sparse
 
-# Manners, not minima.
+# These tests need no minimum.
 pytestmark = pytest.mark.usefixtures("brief_learning")
 
 ROWS, SHELF = 900, 16
@@ -334,7 +334,7 @@ print(json.dumps([answer, told]))
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux which pages are in memory")
 def test_a_million_rows_are_not_read_for_ten_queries(path, monkeypatch):
-    monkeypatch.undo()  # shelves as they are
+    monkeypatch.undo()  # blocks of the usual size
     rng = np.random.default_rng(0)
     X = rng.random((100, 8))[rng.integers(100, size=1_000_000)] + 0.01 * rng.normal(size=(1_000_000, 8))
     model = regard.NadarayaWatsonRegressor(bandwidth=0.01).fit(X, np.sin(5.0 * X).sum(axis=1))

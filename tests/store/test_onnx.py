@@ -142,7 +142,7 @@ def test_every_kind_of_model(kind: str, agree: Any, light_search: None) -> None:
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "laplace", "tricube"])
-def test_32_an_offset_of_a_million_costs_nothing(kernel: str, agree: Any, path: Path, light_search: None) -> None:
+def test_32_an_offset_of_a_million_costs_nothing(kernel: str, agree: Any, path: Path) -> None:
     shift = 2.0**20
     for make in (regard.NadarayaWatsonRegressor, regard.LocalLinearRegressor):
         here = make(kernel, 1.5).fit(np.ldexp(np.rint(X * 2**20), -20), NUMBERS)
@@ -248,7 +248,7 @@ def test_one_row(agree: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["fitted", "saved"])
-def test_single_precision_in_and_out(kind: str, agree: Any, tmp_path: Path, light_search: None) -> None:
+def test_single_precision_in_and_out(kind: str, agree: Any, tmp_path: Path) -> None:
     narrow, query = X.astype(np.float32), NEAR.astype(np.float32)
     for model, y in (
         (regard.NadarayaWatsonRegressor(bandwidth=0.5), NUMBERS),

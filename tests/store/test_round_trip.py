@@ -17,7 +17,7 @@ import regard
 from regard.store.models import StoreError, load, load_with_metadata, save
 from support.models import FRAME, MODELS, NUMBERS, QUERIES, X, fitted
 
-# Manners, not minima.
+# These tests need no minimum.
 pytestmark = pytest.mark.usefixtures("brief_learning")
 
 
