@@ -42,7 +42,7 @@ def test_its_numbers(answer):
     assert len(dashes) == 2 * len(pairs)
     assert f"For {100 * np.mean(right):.0f}% of the digits" in answer
     assert f"{100 * np.mean(beside):.0f}% have it on the character next to the origin, and " in answer
-    assert f"{100 * np.mean(month):.0f}% belong to the month" in answer
+    assert f"{100 * np.mean(month):.0f}%, some of them the same, are digits of the month" in answer
     wide = [f"{np.exp(np.mean(nats)):.1f}" for nats in (digits, dashes)]
     assert f"A digit attends to {wide[0]} characters, a dash, which comes from nowhere, to {wide[1]} (" in answer
 

@@ -14,7 +14,7 @@ from regard.data import notes, notes_truth
 from regard.plot import plot_kernel_reg, style
 from regard.plot.printing import lettered
 from regard.tour.station import Visit
-from regard.tour.stations import cues, moredata
+from regard.tour.stations import cues, date_translation, moredata
 
 DPI = 150
 # A bandwidth that suits the notes' data better than their 1.
@@ -66,9 +66,12 @@ def draw(out: Path) -> list[Path]:
     paths = []
     with lettered():
         visit = Visit(notes(), seed=0, lang="en")
+        query_key_value, stages = (drawing.figure for drawing in cues.STATION.compute(visit).drawings)
         for name, figure in (
             ("hero", hero()),
-            ("query-key-value", cues.STATION.compute(visit).drawings[0].figure),
+            ("query-key-value", query_key_value),
+            ("attention-stages", stages),
+            ("sequence-to-sequence", date_translation.draw_architecture(visit)),
             ("more-data", moredata.STATION.compute(visit).drawings[0].figure),
             ("uncertainty", uncertainty()),
         ):

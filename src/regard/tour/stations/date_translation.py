@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from regard.data import Pairs, reversal
@@ -61,7 +62,7 @@ def compute(visit: Visit) -> Findings:
     return findings(
         TEXTS,
         {
-            "architecture": _architecture(visit),
+            "architecture": draw_architecture(visit),
             "seq2seq": _alignments(visit, drawn),
             "lengths": _lengths(visit, reversed_right),
         },
@@ -136,16 +137,21 @@ def reversals(seed: int) -> tuple[int, dict[str, list[float]]]:
     return len(test), found
 
 
-def _architecture(visit: Visit) -> Figure:
+def draw_architecture(visit: Visit) -> Figure:
     """Encoder, attention and one step of the decoder."""
-    figure = style.picture(6.6, 4.7)
+    figure = style.picture(6.6, 5.0)
     ax = figure.subplots()
-    ax.set(xlim=(-0.2, 11.2), ylim=(-0.9, 7.3))
+    ax.set(xlim=(-0.3, 10.9), ylim=(-1.5, 7.3))
     ax.axis("off")
 
     def words(name: str) -> str:
         return visit.label(TEXTS[name])
 
+    for left, right, top, name in ((-0.2, 4.9, 2.5, "encoder"), (5.2, 10.7, 6.35, "decoder")):
+        frame = {"facecolor": "none", "edgecolor": style.MUTED, "linestyle": (0, (4, 3))}
+        ax.add_patch(Rectangle((left, -0.75), right - left, top + 0.75, **frame))
+        middle = (left + right) / 2
+        ax.text(middle, -0.9, words(name), ha="center", va="top", size=10.5, weight="bold", color=style.INK)
     for place in range(4):
         x = 1.25 * place
         draw_box(ax, x, 0.2, 0.95, 0.75, f"x{'₁₂₃₄'[place]}", style.MUTED)
@@ -156,10 +162,10 @@ def _architecture(visit: Visit) -> Figure:
             _flow(ax, (x - 0.3, 1.9), (x, 1.9), style.MUTED, both=True)
     draw_box(ax, 0.0, 5.0, 4.7, 1.15, words("attention"), style.ORANGE)
     ax.text(2.35, 3.35, words("keys_values"), ha="center", va="center", size=10, color=style.BLUE, bbox=_PATCH)
-    ax.text(2.35, -0.45, f"{words('source')} · {words('encoder')}", ha="center", va="top", size=10, color=style.INK)
+    ax.text(2.35, -0.3, words("source"), ha="center", va="top", size=10, color=style.INK)
     draw_box(ax, 5.5, 1.9, 1.3, 0.75, "hₜ₋₁", style.VERMILION)
     _flow(ax, (6.0, 2.28), (4.7, 4.7), style.VERMILION)
-    ax.text(5.5, 3.35, words("query"), ha="center", va="center", size=10, color=style.VERMILION, bbox=_PATCH)
+    ax.text(5.6, 3.5, words("query"), ha="left", va="center", size=10, color=style.VERMILION)
     draw_box(ax, 7.7, 5.0, 2.4, 1.15, words("concatenated"), style.GREEN)
     _flow(ax, (4.7, 5.25), (7.7, 5.25), style.GREEN)
     ax.text(6.2, 5.4, words("context"), ha="center", va="bottom", size=10, color=style.GREEN)
@@ -171,7 +177,6 @@ def _architecture(visit: Visit) -> Figure:
     draw_box(ax, 8.25, 1.9, 1.3, 0.75, "hₜ", style.VERMILION)
     _flow(ax, (8.9, 1.52), (8.9, 0.58), style.MUTED)
     draw_box(ax, 7.4, 0.2, 3.0, 0.75, words("next"), style.MUTED)
-    ax.text(8.0, -0.45, words("decoder"), ha="center", va="top", size=10, color=style.INK)
     return figure
 
 

@@ -123,7 +123,7 @@ def _maps(visit: Visit, weights: dict[float, NDArray[Any]], keys: list[NDArray[A
         right.plot(effective, np.arange(rows), color=colour, linestyle=dash, linewidth=2.2, label=label)
     right.set(title=visit.label(TEXTS["effective"]), xlim=(0, 1.2 * float(keys[0].max())))
     right.tick_params(labelleft=False)
-    style.legend(right, loc="upper right")
+    style.legend(right, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=2, handlelength=1.4, columnspacing=1.0)
     return figure
 
 

@@ -134,8 +134,8 @@ def _draw_dot_product(ax: Axes, visit: Visit) -> None:
 def _draw_additive(ax: Axes, visit: Visit) -> None:
     """Query and key → hidden units → their sum → one score."""
     for y, colour, name, length, matrix in (
-        (0.75, style.VERMILION, "query", QUERY_LENGTH, "Wq"),
-        (-0.95, style.BLUE, "key", KEY_LENGTH, "Wk"),
+        (0.75, style.VERMILION, "query", QUERY_LENGTH, "$W_q$"),
+        (-0.95, style.BLUE, "key", KEY_LENGTH, "$W_k$"),
     ):
         width = 0.19 * length
         ax.add_patch(Rectangle((0.9, y - 0.2), width, 0.4, facecolor=colour, alpha=0.2, edgecolor="none"))
@@ -149,7 +149,7 @@ def _draw_additive(ax: Axes, visit: Visit) -> None:
     ax.text(7.56, -0.1, "+", ha="center", va="center", size=15, color=style.INK)
     _arrow(ax, 8.6, 9.9, "tanh", -0.1)
     _units(ax, 10.1, -0.1, style.ORANGE)
-    _arrow(ax, 11.8, 12.8, f"wᵥ: {HIDDEN}", -0.1)
+    _arrow(ax, 11.8, 12.8, f"$w_v$: {HIDDEN}", -0.1)
     ax.add_patch(Rectangle((12.95, -0.3), 0.4, 0.4, facecolor=style.INK, alpha=0.25, edgecolor=style.INK))
     ax.text(13.15, -0.6, visit.label(TEXTS["one_score"]), ha="center", va="top", size=10.5, color=style.INK)
 

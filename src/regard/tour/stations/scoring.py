@@ -56,7 +56,8 @@ def _curves(visit: Visit, curves: list[NDArray[Any]]) -> Figure:
         ax.set_title(visit.label(TEXTS[score]))
     for ax in figure.axes[1:]:
         ax.set_ylabel("")
-    # The last panel has room for it.
+    # The last panel has room for it, with some more at the top.
+    figure.axes[-1].set_ylim(top=5.4)
     for ax in figure.axes[:-1]:
         legend = ax.get_legend()
         if legend is not None:
