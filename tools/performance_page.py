@@ -348,7 +348,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         ),
     },
     "docs/guides/large.zh.md": {
-        "million": partial(million_table, "，成簇", "特征数", "引擎", "秒"),
+        "million": partial(million_table, "，成团", "特征数", "引擎", "秒"),
         "fits": partial(fit_table, "表", "行数", "列数", "秒"),
         "costs": partial(cost_table, "列数", "行数", "拟合，秒", "一万个预测，秒", "内存峰值，GB"),
     },
