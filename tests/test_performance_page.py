@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+import others_ahead
 import performance_page
+from read_results import data_of
 
 
 def test_the_page_is_up_to_date():
@@ -44,3 +48,27 @@ def test_others_ahead_are_listed():
             best = min(found, key=found.get)
             if best != performance_page.OURS:
                 assert any(line.startswith(f"{name}: {best} ") for line in lines)
+
+
+def test_others_ahead_are_counted():
+    text = performance_page.PAGE.read_text(encoding="utf-8")
+    rows = data_of("layers")["rows"]
+    for layer in {row["layer"] for row in rows}:
+        ratios = [row["ratio"] for row in rows if row["layer"] == layer and row["ratio"]]
+        behind = sum(ratio > 1 for ratio in ratios)
+        assert (f"  - {layer}: " in text) == bool(behind)
+        assert not behind or re.search(rf"  - {layer}: .* in {behind} of {len(ratios)} cases, by at most", text)
+
+
+def test_what_was_asked_and_missed_is_found():
+    rows = [
+        {"what": "memory", "asked": "≤ 10 MB", "measured": "12 MB", "verdict": "SHORT"},
+        {"what": "time", "measured": "19.0 ms", "asked for": "≤ 15 ms"},
+        {"what": "error", "measured": "1e-7", "asked for": "torch 2e-7"},
+        {"d": "64", "w": "1", "T pairs/s": "2", "floor": "≥ 1", "verdict": "pass", "ratio": "4.7 > 4.5"},
+    ]
+    assert [line for row in rows for line in others_ahead.short_of(row)] == [
+        "memory: 12 MB, asked ≤ 10 MB",
+        "time: 19.0 ms, asked ≤ 15 ms",
+        "d 64, w 1, ratio: 4.7, asked ≤ 4.5",
+    ]

@@ -286,33 +286,30 @@ def readme_speed(*heads: str) -> str:
     return "\n".join(lines)
 
 
-def million_table() -> str:
-    """Seconds and engine for a million queries over a million rows."""
-    lines = ["| features | engine | seconds |", "|---|---|---|"]
+def million_table(clustered: str, *heads: str) -> str:
+    """Seconds and engine for a million queries over a million rows; ``clustered`` says how rows lie for d = 8."""
+    lines = [f"| {' | '.join(heads)} |", "|---|---|---|"]
     for case, ours, _ in speed_cases():
         if case["n"] == 1_000_000:
-            features = f"{case['d']}, in clusters" if case["d"] == 8 else case["d"]
+            features = f"{case['d']}{clustered}" if case["d"] == 8 else case["d"]
             lines.append(f"| {features} | {case['engine']} | {ours:.2g} |")
     return "\n".join(lines)
 
 
-def fit_table() -> str:
+def fit_table(*heads: str) -> str:
     """Median seconds of a fit of every set, with the sizes of its training tables."""
     sets = data_of("accuracy")["sets"]
-    lines = ["| table | rows | columns | seconds |", "|---|---|---|---|"]
+    lines = [f"| {' | '.join(heads)} |", "|---|---|---|---|"]
     for name, (rows, columns) in SETS.items():
         lines.append(f"| {name} | {rows:,} | {columns} | {median(sets[name]['seconds'][OURS]):.2g} |")
     return "\n".join(lines)
 
 
-def cost_table() -> str:
+def cost_table(*heads: str) -> str:
     """Seconds and memory of fits and predictions by columns and rows; empty before fit.py was run."""
     if not (RESULTS / "fit.json").exists():
         return ""
-    lines = [
-        "| columns | rows | fit, seconds | 10,000 predictions, seconds | peak memory, GB |",
-        "|---|---|---|---|---|",
-    ]
+    lines = [f"| {' | '.join(heads)} |", "|---|---|---|---|---|"]
     ours = [one for one in data_of("fit")["cases"] if one["contestant"] == OURS and "error" in one]
     lines += [
         f"| {one['d']} | {one['n']:,} | {one['fit_seconds']:.2g} | {one['predict_seconds']:.2g} | "
@@ -343,7 +340,18 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "accuracy": partial(accuracy_table, "regard", "梯度提升", "随机森林", "支持向量机"),
         "speed": partial(readme_speed, "行数与特征数", "regard", "最快的精确对手", "是 regard 的几倍"),
     },
-    "docs/guides/large.md": {"million": million_table, "fits": fit_table, "costs": cost_table},
+    "docs/guides/large.md": {
+        "million": partial(million_table, ", in clusters", "features", "engine", "seconds"),
+        "fits": partial(fit_table, "table", "rows", "columns", "seconds"),
+        "costs": partial(
+            cost_table, "columns", "rows", "fit, seconds", "10,000 predictions, seconds", "peak memory, GB"
+        ),
+    },
+    "docs/guides/large.zh.md": {
+        "million": partial(million_table, "，成团", "特征数", "引擎", "秒"),
+        "fits": partial(fit_table, "表", "行数", "列数", "秒"),
+        "costs": partial(cost_table, "列数", "行数", "拟合，秒", "一万个预测，秒", "内存峰值，GB"),
+    },
 }
 
 

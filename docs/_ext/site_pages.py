@@ -127,7 +127,9 @@ def prepare(app: Sphinx, page: str, content: list[str]) -> None:
         text += toctree([section_page(section, page) for section in SECTIONS] + other_language(page), hidden=True)
     for section in SECTIONS:
         if page.removesuffix(CHINESE) == section.page:
-            text += toctree(pages_of(section, page, text, app.env.found_docs))
+            pages, linked = pages_of(section, page, text, app.env.found_docs)
+            # A page that links to all of them has its own list.
+            text += toctree(pages, hidden=set(pages) <= set(linked))
     content[0] = text
 
 
@@ -147,8 +149,8 @@ def other_language(page: str) -> list[str]:
     return [] if page.endswith(CHINESE) else ["index" + CHINESE]
 
 
-def pages_of(section: Section, page: str, text: str, found: set[str]) -> list[str]:
-    """Its pages on this side: those that the text links to in that order, then the others by name."""
+def pages_of(section: Section, page: str, text: str, found: set[str]) -> tuple[list[str], list[str]]:
+    """Its pages on this side: those that the text links to in that order, then the others by name; and the former."""
     chinese = page.endswith(CHINESE)
     own = sorted(
         other for other in found if section.holds(other) and other != page and other.endswith(CHINESE) == chinese
@@ -157,7 +159,7 @@ def pages_of(section: Section, page: str, text: str, found: set[str]) -> list[st
     folder = os.path.dirname(page)
     targets = (os.path.normpath(os.path.join(folder, target)) for target in re.findall(r"\]\(([^)#]+\.md)", text))
     linked = [target.removesuffix(".md") for target in targets]
-    return sorted(own, key=lambda other: linked.index(other) if other in linked else len(linked))
+    return sorted(own, key=lambda other: linked.index(other) if other in linked else len(linked)), linked
 
 
 def toctree(pages: list[str], *, hidden: bool = False) -> str:

@@ -139,7 +139,7 @@ BAD_NUMBERS = [
     (7, pd.Series(Y).astype("Float64").mask(Y > 0), "y contains NaN"),
     (8, spoiled(Y, np.inf), "y contains infinity"),
     (9, Y + 1j, "y must hold real numbers. Complex"),
-    (10, LABELS, "y must hold real numbers"),
+    (10, LABELS, "y must hold real numbers, got .* take a classifier"),
     (10, Y.astype(str).astype(object), "y must hold real numbers, got the text"),
     (11, DATES[:, 0], "y must hold real numbers, got dtype datetime64"),
     (16, sparse.csr_array(Y[:, None]), "y is sparse"),

@@ -442,7 +442,7 @@ def learn_line_heads(objective: Objective, scaling: Scaling, seed: int, progress
     """Heads that are local lines, and their mix.
 
     *Cost*: some hundred evaluations of O(n²·d²) up to 2,000 rows; beyond, of O(4,000·2,000·d²) on a subsample and some
-    ten per head of O(1,000·n·d²) at most.
+    ten per head of O(1,000·n·d²) to O(4,000·n·d²).
     """
     log = HeadSearchLog(progress)
     search = _Search(objective, scaling, seed, log)

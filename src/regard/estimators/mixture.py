@@ -131,7 +131,7 @@ class KernelRegressor(SmoothingRegressor):
         As in scikit-learn.
 
     *Empty rows*: there are none. *Cost*: ``fit`` takes some hundred passes of O(min(K, 2,000)²·d²), and with more
-    rows some ten per head of O(min(K, 6,000)·K·d²), ``predict`` O(Q·K·d²) per head; memory O((Q·d + K)·d) and a tile.
+    rows some ten per head of O(min(K, 4,000)·K·d²), ``predict`` O(Q·K·d²) per head; memory O((Q·d + K)·d) and a tile.
 
     >>> import numpy as np
     >>> x = np.linspace(0.0, 3.0, 30)[:, None]

@@ -150,17 +150,23 @@ def _real(name: str, array: Array) -> Array:
     if array.dtype.kind == "c":
         raise ValueError(f"{name} must hold real numbers. Complex data not supported")
     if array.dtype.kind not in "fiub":
-        raise ValueError(f"{name} must hold real numbers, got dtype {array.dtype}; encode it as numbers first")
+        raise ValueError(f"{name} must hold real numbers, got dtype {array.dtype}; {_advice(name)}")
     if array.dtype == np.float16:
         return array.astype(np.float32)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _advice(name: str) -> str:
+    """What to do about text in X or y."""
+    classes = ", or take a classifier for classes, such as KernelClassifier" if name == "y" else ""
+    return f"encode it as numbers first{classes}"
 
 
 def _numbers(name: str, array: Array) -> Array:
     """Objects as float64; text is refused, even if it could be parsed as a number."""
     for entry in array.flat:
         if isinstance(entry, str | bytes):
-            raise ValueError(f"{name} must hold real numbers, got the text {entry!r}; encode it as numbers first")
+            raise ValueError(f"{name} must hold real numbers, got the text {entry!r}; {_advice(name)}")
     try:
         return array.astype(np.float64)
     except (TypeError, ValueError) as error:
