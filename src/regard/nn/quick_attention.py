@@ -29,7 +29,8 @@ def quick_attention(
     """
     score.check(queries, keys)
     pairs = queries.shape[:-1].numel() * keys.shape[-2]
-    few = pairs <= tensor_planner.MAX_PAIRS_WITHOUT_BLOCKS
+    # Weights that are needed are as many numbers themselves.
+    few = need_weights or pairs <= tensor_planner.MAX_PAIRS_WITHOUT_BLOCKS
     scores: Tensor | None = None
     if isinstance(score, GaussianScore):
         w = score.w
@@ -39,9 +40,14 @@ def quick_attention(
         same = score.w_v.weight.dtype is queries.dtype
         if few and same and is_finite(queries) and is_finite(keys):
             scores = score.between(_flat(queries), _flat(score.keep(keys)))
-    elif isinstance(score, DotProductScore) or score.W.dtype is queries.dtype:
-        scale = queries.shape[-1] ** -0.5 if isinstance(score, DotProductScore) else 1.0
-        keys = score.keep(keys)
+    else:
+        scale = 1.0
+        if isinstance(score, DotProductScore):
+            scale = queries.shape[-1] ** -0.5
+        elif (W := score.W).dtype is queries.dtype:
+            keys = keys @ W.T
+        else:
+            return None
         few_of_one = pairs <= tensor_planner.MAX_PAIRS_WITHOUT_TORCH_ATTENTION and queries.ndim == 3
         if not (few_of_one or dropout or need_weights) and takes_torch_attention(queries, keys, values):
             return _by_torch(queries, keys, values, scale)
@@ -60,12 +66,12 @@ def quick_attention(
 
 def _by_torch(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> tuple[Tensor, None] | None:
     """The output by torch's own attention, which takes heads in the layout they have."""
-    if queries.ndim == 4:
-        output, _ = torch_attention(queries, keys, values, scale)
-    else:
-        q, k, v = (_flat(part).unsqueeze(1) for part in (queries, keys, values))
-        output = torch_attention(q, k, v, scale)[0].view(queries.shape)
-    return (output, None) if is_finite(queries) and is_finite(keys) and is_finite(output) else None
+    q, k, v = (part if part.ndim == 4 else _flat(part).unsqueeze(1) for part in (queries, keys, values))
+    output, _ = torch_attention(q, k, v, scale)
+    # That may give a query that is not finite an output that is.
+    if is_finite(queries) and is_finite(keys) and is_finite(output):
+        return output if queries.ndim == 4 else output.view(queries.shape), None
+    return None
 
 
 def _flat(part: Tensor) -> Tensor:

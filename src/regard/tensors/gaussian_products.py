@@ -37,7 +37,9 @@ class GaussianSides(NamedTuple):
     def scores(self) -> Tensor:
         """query·key + column (…, Q, K)."""
         if self.query.ndim == 3 and self.query.shape[:-2] == self.key.shape[:-2]:
-            return torch.baddbmm(self.squares.unsqueeze(-2), self.query, self.key.mT, beta=-0.5)
+            # A factor saves an operation, but its backward pass multiplies the gradients of all pairs.
+            added, factor = (self.column, 1.0) if self.squares.requires_grad else (self.squares, -0.5)
+            return torch.baddbmm(added.unsqueeze(-2), self.query, self.key.mT, beta=factor)
         return self.query @ self.key.mT + self.column.unsqueeze(-2)
 
     @property

@@ -56,27 +56,23 @@ class _HiddenScores(torch.autograd.Function):
         if query.numel() * key.shape[1] <= BLOCK_NUMBERS and any(ctx.needs_input_grad):
             ctx.kept = blocks = list(blocks)
         for members, rows, r in blocks:
-            flat = r.flatten(2)
-            # A product with one matrix is faster than one with a batch of one.
-            found = torch.mv(flat[0].T, w) if len(r) == 1 else torch.matmul(w, flat)
-            scores[members, rows] = found.view(len(r), -1, r.shape[3])
+            scores[members, rows] = torch.mv(r.flatten(0, 2), w).view(r.shape[:3])
         return scores.mul_(-2.0).add_(w.sum())
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, w = ctx.saved_tensors
         with torch.no_grad():
-            d_query, d_key = (torch.zeros_like(part.mT, memory_format=torch.contiguous_format) for part in (query, key))
-            d_w = torch.zeros_like(w)
+            d_query, d_key, d_w = torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(w)
             for members, rows, r in ctx.kept or _blocks(query, key):
-                slopes = r * grad[members, rows].unsqueeze(1)
-                d_w += slopes.sum((0, 2, 3))
+                slopes = r * grad[members, rows].unsqueeze(3)
+                d_w += slopes.sum((0, 1, 2))
                 # 1 − tanh² = 4·r·(1 − r)
                 slopes.addcmul_(slopes, r, value=-1.0)
-                d_query[members, :, rows] = slopes.sum(3)
-                d_key[members] += slopes.sum(2)
+                d_query[members, rows] = slopes.sum(2)
+                d_key[members] += slopes.sum(1)
             four = 4.0 * w
-            found = [d_query.mT * four, d_key.mT * four, grad.sum() - 2.0 * d_w]
+            found = [d_query.mul_(four), d_key.mul_(four), grad.sum() - 2.0 * d_w]
 
         def plain(query: Tensor, key: Tensor, w: Tensor) -> tuple[Tensor]:
             require_plain_fits(query.shape[:2].numel() * key.shape[1] * w.numel())
@@ -87,21 +83,19 @@ class _HiddenScores(torch.autograd.Function):
 
 
 def _blocks(query: Tensor, key: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Some members of the batch, some of their queries, and r (b, h, q, K) of these."""
+    """Some members of the batch, some of their queries, and r (b, q, K, h) of these."""
     (B, Q, h), K = query.shape, key.shape[1]
     if not (B and Q and K):
         return
-    q, k = (part.mT.contiguous() for part in (query, key))  # (B, h, …)
     most = MAX_EXPONENTIATED[query.dtype]
     # NaN is the end of a range that holds one.
-    within = h > 0 and all(-most <= end.item() <= most for part in (q, k) for end in part.aminmax())
+    within = h > 0 and all(-most <= end.item() <= most for part in (query, key) for end in part.aminmax())
     if within:
-        q, k = torch.exp(2.0 * q), torch.exp(2.0 * k)
-    q, k = q.unsqueeze(3), k.unsqueeze(2)
-    each = max(1, K * h)
+        query, key = torch.exp(2.0 * query), torch.exp(2.0 * key)
+    q, k, each = query.unsqueeze(2), key.unsqueeze(1), max(1, K * h)
     members, size = max(1, BLOCK_NUMBERS // (Q * each)), max(1, min(Q, BLOCK_NUMBERS // each))
     for first in range(0, B, members):
         for row in range(0, Q, size):
             some, rows = slice(first, first + members), slice(row, row + size)
-            x, y = q[some, :, rows], k[some]
+            x, y = q[some, rows], k[some]
             yield some, rows, (x * y).add_(1.0).reciprocal_() if within else torch.sigmoid(-2.0 * (x + y))

@@ -24,9 +24,10 @@ def quick_pool(query: Tensor, key: Tensor, value: Tensor, score: Score) -> tuple
         score.check(query.shape[2], key.shape[2])
         scale = float(score.w) / query.shape[2] ** 0.5
         output, logsumexp = torch_attention(query.unsqueeze(1), key.unsqueeze(1), value.unsqueeze(1), scale)
-        found = output.squeeze(1), logsumexp.squeeze(1)
-        # A weight of 0 times a value that is not finite is NaN.
-        return found if is_finite(query) and is_finite(key) and is_finite(output) else None
+        # 0 times a value that is not finite is NaN; a query that is not finite may have an output that is.
+        if is_finite(query) and is_finite(key) and is_finite(output):
+            return output.squeeze(1), logsumexp.squeeze(1)
+        return None
     if type(score) is not Gaussian or pairs > tensor_planner.MAX_PAIRS_WITHOUT_BLOCKS:
         return None
     score.check(query.shape[2], key.shape[2])
