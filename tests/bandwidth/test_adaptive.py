@@ -8,7 +8,8 @@ from sklearn.base import clone
 
 import regard
 from regard import LocalLinearRegressor, NadarayaWatsonClassifier, NadarayaWatsonRegressor
-from regard.bandwidth.adaptive import Neighbourhood
+from regard.bandwidth import Objective
+from regard.bandwidth.adaptive import Neighbourhood, learn_neighbours
 
 every_estimator = pytest.mark.parametrize("kind", [NadarayaWatsonRegressor, LocalLinearRegressor])
 
@@ -282,3 +283,27 @@ def test_a_given_k_is_saved(tmp_path):
     again = regard.load(tmp_path / "model.regard")
     assert again.get_params() == model.get_params()
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+def test_a_stop_keeps_the_best_k_so_far():
+    X, y = data(d=1)
+    objective, calls = Objective.of(X, y), []
+
+    def stop(*found):
+        calls.append(found)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    found = learn_neighbours(objective, progress=stop)
+    assert found.interrupted
+    assert found.evaluations == 3
+    assert found.value == min(found.path)
+    assert "interrupted: this is the best so far" in str(found)
+
+
+def test_a_search_says_where_it_ended():
+    """On a constant every k is as good."""
+    x = np.r_[np.linspace(0.0, 1.0, 30), 9.0][:, None]
+    found = learn_neighbours(Objective.of(x, np.ones(31), kernel="epanechnikov"))
+    assert found.edge
+    assert f"at k = {found.neighbours} after {found.evaluations} evaluations; k is the smallest or the" in str(found)

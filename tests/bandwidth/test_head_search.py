@@ -8,6 +8,7 @@ import pytest
 from regard import KernelClassifier, KernelRegressor, NadarayaWatsonRegressor, load, save
 from regard.bandwidth import Objective, follow_the_notes, line_heads, plugin
 from regard.bandwidth.distinct import distinct, expand_rows
+from regard.bandwidth.head_search import learn_heads
 from regard.bandwidth.scaling import KNOTS, Scaling
 from regard.data import notes
 
@@ -178,6 +179,30 @@ def test_a_stop_keeps_the_best_so_far():
     assert stopped.search_.interrupted
     assert len(stopped.heads_) >= 1
     assert np.isfinite(stopped.predict(AT)).all()
+
+
+@pytest.mark.parametrize("kind", [KernelRegressor, KernelClassifier])
+def test_many_rows_are_learned_by_the_gradient_of_a_named_engine(kind):
+    """As well as by products of matrices; one column varies in two orders of magnitude."""
+    rng = np.random.default_rng(12)
+    many = np.column_stack([rng.normal(size=2600), np.exp(2.0 * rng.normal(size=2600))])
+    y = np.sin(2.0 * many[:, 0]) + np.log(many[:, 1]) + 0.3 * rng.normal(size=2600)
+    y = y > 0.0 if kind is KernelClassifier else y
+    named, usual = (kind(engine=engine).fit(many, y) for engine in ("tiled", "auto"))
+    assert named.loo_score_ == pytest.approx(usual.loo_score_, abs=0.02)
+    at = many[::50] * 1.01
+    answer = "predict_proba" if kind is KernelClassifier else "predict"
+    found, wanted = (getattr(model, answer)(at) for model in (named, usual))
+    assert np.sqrt(np.mean((found - wanted) ** 2)) < 0.1 * np.std(wanted)
+
+
+@pytest.mark.parametrize(("y", "options"), [(Y, {"degree": 1}), ((Y > 0.0).astype(int), {"classes": 2})])
+def test_a_search_that_is_stopped_at_once_found_nothing(y, options):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        learn_heads(X, y, progress=stop, **options)
 
 
 def test_groups_leave_together():
