@@ -148,7 +148,7 @@ def draw_architecture(visit: Visit) -> Figure:
         return visit.label(TEXTS[name])
 
     for left, right, top, name in ((-0.2, 4.9, 2.5, "encoder"), (5.2, 10.7, 6.35, "decoder")):
-        frame = {"facecolor": "none", "edgecolor": style.MUTED, "linestyle": (0, (4, 3))}
+        frame: dict[str, Any] = {"facecolor": "none", "edgecolor": style.MUTED, "linestyle": (0, (4, 3))}
         ax.add_patch(Rectangle((left, -0.75), right - left, top + 0.75, **frame))
         middle = (left + right) / 2
         ax.text(middle, -0.9, words(name), ha="center", va="top", size=10.5, weight="bold", color=style.INK)
