@@ -24,7 +24,7 @@ REPEATS = 20
 
 
 def compute(visit: Visit) -> Findings:
-    every_w, every_error = learned_by_size(visit.seed)
+    every_w, every_error = learned_by_size(visit.seed, SIZES, REPEATS)
     # For each size the geometric mean of the learned w, and the root of the mean squared error.
     w_values, errors = np.exp(np.log(every_w).mean(axis=1)), np.sqrt((every_error**2).mean(axis=1))
     grows, falls = slope(SIZES, w_values), slope(SIZES, errors)
@@ -48,11 +48,11 @@ def compute(visit: Visit) -> Findings:
     )
 
 
-def learned_by_size(seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
+def learned_by_size(seed: int, sizes: tuple[int, ...], repeats: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """The learned w and the error, (sizes, draws) each."""
-    w_values, errors = np.empty((2, len(SIZES), REPEATS))
-    for row, n in enumerate(SIZES):
-        for draw in range(REPEATS):
+    w_values, errors = np.empty((2, len(sizes), repeats))
+    for row, n in enumerate(sizes):
+        for draw in range(repeats):
             data = notes(n_train=n, seed=seed + draw)
             model = NadarayaWatsonRegressor(metric="scalar").fit(data.x_train[:, None], data.y_train)
             w_values[row, draw] = model.w_
