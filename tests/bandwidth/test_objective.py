@@ -253,6 +253,7 @@ def softmax(s):
         ({"y": np.arange(4.0), "classes": 4}, "integers"),
         ({"y": np.array([0, 1, -1, 2]), "classes": 3}, "got -1 to 2"),
         ({"y": np.array([0, 1, 2, 5]), "classes": 3}, "classes"),
+        ({"y": np.array([0, 1, 2, 3]), "classes": 3}, r"y must lie in 0 … 2, got 0 to 3"),
     ],
 )
 def test_errors_name_what_is_wrong(change, message):
