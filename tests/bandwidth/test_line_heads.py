@@ -145,7 +145,7 @@ def test_heads_of_many_rows_are_learned_from_a_part(monkeypatch):
     for name, value in {"MAX_ROWS_CROSS_FITTED": 100, "SUBSAMPLE_KEYS": 80, "SUBSAMPLE_ROWS": 40}.items():
         monkeypatch.setattr(line_heads, name, value)
     monkeypatch.setattr(line_heads, "MAX_ROWS_ANSWERED", 110)
-    monkeypatch.setattr(line_heads, "LEAST_ROWS_ANSWERED", 90)
+    monkeypatch.setattr(line_heads, "MIN_ROWS_ANSWERED", 90)
     monkeypatch.setattr(line_heads, "ANSWERED_PAIRS", 1.0)
     done = []
     found = line_heads.learn_line_heads(

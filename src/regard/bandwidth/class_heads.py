@@ -31,11 +31,11 @@ from regard.bandwidth.parametrization import Parametrization, feature_scales
 from regard.bandwidth.scaling import Scaling
 from regard.core.arrays import Array
 
-# Price of log(1 + (w·scale)²) of every w in the log-likelihood: the density of w is that of Cauchy, which leaves
+# Penalty on log(1 + (w·scale)²) of every w in the log-likelihood: the density of w is that of Cauchy, which leaves
 # features out unless the rows ask for them.
-W_PRICE = 1.0
-# Price of the squared entries of N in W = diag(w)(I + N).
-ROTATION_PRICE = 10.0
+W_PENALTY = 1.0
+# Penalty on the squared entries of N in W = diag(w)(I + N).
+ROTATION_PENALTY = 10.0
 # Distances at which descents start, in bandwidths between typical rows.
 START_DISTANCES = (2.0, 5.0)
 # Evaluations of a descent to the minimum, …
@@ -58,7 +58,7 @@ MAX_ROWS_CROSS_FITTED = 2500
 SEARCHED_ROWS = 2000
 # … rows judged, by so many pairs but not fewer than the least, and the part of all rows that they are at most, …
 JUDGED_PAIRS = 3e7
-LEAST_ROWS_JUDGED = 1000
+MIN_ROWS_JUDGED = 1000
 MAX_PART_JUDGED = 0.3
 # … keys with which they are judged, keys with which a search goes on, and rows of the logistic regressions.
 JUDGING_KEYS = 100_000
@@ -103,7 +103,7 @@ SIMPLER = {"full": "feature", "feature": "scalar"}
 
 @dataclass(frozen=True, eq=False)
 class ClassCriterion:
-    """Left-out log-loss of one kind of head plus the price of its parameters, with the quadratic that approximates it.
+    """Left-out log-loss of one kind of head plus the penalty on its parameters, and the quadratic that approximates it.
 
     The probability of a row's own class is smoothed as by ``LogLoss``. The quadratic is that of Fisher's information
     for the row's own class against all others.
@@ -147,19 +147,19 @@ class ClassCriterion:
         jacobian = self._jacobian(x, found.by_metric)
         gradient = -(share * rate) @ jacobian
         curvature = (jacobian * (share * bend)[:, None]).T @ jacobian
-        price, slope, bent = self._price(x)
+        penalty, slope, bent = self._penalty(x)
         gradient += slope / total
         curvature[np.diag_indices(len(x))] += bent / total
-        return loss, Curved(loss + price / total, gradient, curvature)
+        return loss, Curved(loss + penalty / total, gradient, curvature)
 
-    def _price(self, x: Array) -> tuple[float, Array, Array]:
-        """The price of the parameters with its first and second derivatives, (k,) each; the second are not negative."""
+    def _penalty(self, x: Array) -> tuple[float, Array, Array]:
+        """The penalty on parameters, with its first and second derivatives, (k,) each; the latter are not negative."""
         count = min(self.space.size, self.space.count)
         square = np.exp(2.0 * x[:count])
-        slope, bend = 2.0 * ROTATION_PRICE * x, np.full(len(x), 2.0 * ROTATION_PRICE)
-        slope[:count] = 2.0 * W_PRICE * square / (1.0 + square)
-        bend[:count] = 4.0 * W_PRICE * square / (1.0 + square) ** 2
-        return W_PRICE * float(np.log1p(square).sum()) + ROTATION_PRICE * float((x[count:] ** 2).sum()), slope, bend
+        slope, bend = 2.0 * ROTATION_PENALTY * x, np.full(len(x), 2.0 * ROTATION_PENALTY)
+        slope[:count] = 2.0 * W_PENALTY * square / (1.0 + square)
+        bend[:count] = 4.0 * W_PENALTY * square / (1.0 + square) ** 2
+        return W_PENALTY * float(np.log1p(square).sum()) + ROTATION_PENALTY * float((x[count:] ** 2).sum()), slope, bend
 
     def _jacobian(self, x: Array, by_metric: Array) -> Array:
         """Derivatives (Q, k) of log odds by the parameters, from those by the metric."""
@@ -309,7 +309,7 @@ class _LargeClassSearch:
         self.objective, self.scaling, self.log = objective, scaling, log
         self.random = np.random.default_rng(seed)
         size, self.label = len(objective.key), objective.loss.columns.argmax(axis=1)
-        count = int(min(MAX_PART_JUDGED * size, max(JUDGED_PAIRS / size, LEAST_ROWS_JUDGED)))
+        count = int(min(MAX_PART_JUDGED * size, max(JUDGED_PAIRS / size, MIN_ROWS_JUDGED)))
         # The rows drawn first are a sample of all rows, those drawn for their class are judged for the mix only.
         self.sample = np.sort(self.random.permutation(size)[:count])
         others = np.setdiff1d(np.arange(size), self.sample)
@@ -340,7 +340,7 @@ class _LargeClassSearch:
         classes = np.unique(label)
         for one in classes:
             mine = rows[label == one]
-            equal = max(count, LEAST_ROWS_JUDGED) / (2.0 * len(classes))
+            equal = max(count, MIN_ROWS_JUDGED) / (2.0 * len(classes))
             quota = int(max(min(part * len(mine), equal), count * len(mine) / len(rows), 1.0))
             chosen = np.sort(self.random.permutation(mine)[:quota])
             found.append(chosen)

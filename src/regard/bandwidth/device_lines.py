@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from regard.bandwidth.host_lines import LEAST_MASS_DOUBLE, LEAST_SCORE
+from regard.bandwidth.host_lines import MIN_MASS_DOUBLE, MIN_SCORE
 from regard.core.arrays import Array
 from regard.engines.gpu import placement
 
@@ -55,10 +55,10 @@ class DeviceWeights:
         self.keys = keys
         self.at = on_device(at)
         self.z = keys.z[self.at]
-        weight = (keys.left[self.at] @ keys.right).clamp_(min=LEAST_SCORE).exp_()
+        weight = (keys.left[self.at] @ keys.right).clamp_(min=MIN_SCORE).exp_()
         self._leave_out(weight, self.at, lambda mass: mass)
         moments = weight @ keys.basis.T
-        poor = torch.as_tensor(beyond, device=weight.device) | ~(moments[:, 0] >= LEAST_MASS_DOUBLE)
+        poor = torch.as_tensor(beyond, device=weight.device) | ~(moments[:, 0] >= MIN_MASS_DOUBLE)
         if bool(poor.any()):
             weight[poor] = self._exactly(self.at[poor])
             moments[poor] = weight[poor] @ keys.basis.T

@@ -21,12 +21,12 @@ TILE_KEYS = 256
 # Weights that a thread keeps between the passes; the others are computed twice.
 CELLS_KEPT = 1 << 23
 # Mass per row below which its weights are computed again relative to the largest: in single and double precision.
-LEAST_MASS_SINGLE = 1e-25
-LEAST_MASS_DOUBLE = 1e-200
+MIN_MASS_SINGLE = 1e-25
+MIN_MASS_DOUBLE = 1e-200
 # Scores below this are set to it: numpy's exp is ten times as slow where it underflows, and so are products of what
 # underflows in part.
-LEAST_SCORE = -700.0
-LEAST_SCORE_SINGLE = -80.0
+MIN_SCORE = -700.0
+MIN_SCORE_SINGLE = -80.0
 # Cells of a block of differences that is computed row by row.
 CELLS_OF_DIFFERENCES = 1 << 20
 
@@ -96,7 +96,7 @@ class _Block:
                 if left <= max(keys.tol, 2.0**-53) * total[:, 0].min():
                     break
                 total += self._add(keys.tiles.tile(number))
-        least = LEAST_MASS_SINGLE if keys.basis.dtype == np.float32 else LEAST_MASS_DOUBLE
+        least = MIN_MASS_SINGLE if keys.basis.dtype == np.float32 else MIN_MASS_DOUBLE
         self.poor = np.flatnonzero(keys.beyond[self.at] | ~(total[:, 0] >= least))
         for rows in self._poor_chunks():
             total[rows] = self._exact_weights(rows) @ keys.basis.T.astype(np.float64)
@@ -135,7 +135,7 @@ class _Block:
     def _weights(self, tile: slice, out: Array) -> Array:
         """Weights (q, keys of the tile)."""
         weight = np.matmul(self.keys.left[self.at], self.keys.right[:, tile], out=out)
-        least = LEAST_SCORE if weight.dtype == np.float64 else LEAST_SCORE_SINGLE
+        least = MIN_SCORE if weight.dtype == np.float64 else MIN_SCORE_SINGLE
         # With two bounds numpy does several at once, as np.maximum with one number does not; -least has no effect.
         np.clip(weight, least, -least, out=weight)
         np.exp(weight, out=weight)

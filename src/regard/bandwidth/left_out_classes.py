@@ -12,13 +12,13 @@ matrices per block of rows, whatever the number of classes. Nothing here is comp
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from regard.bandwidth.objective import Objective
+from regard.bandwidth.left_out_rows import LeftOutRows
 from regard.core.arrays import Array
-from regard.core.problem import relative_weights
 from regard.engines.cpu.worker_threads import run_jobs
 from regard.pooling.runner import threads_for_products
 
@@ -30,7 +30,7 @@ MAX_BLOCK_ROWS = 512
 MAX_SQUARE_SINGLE = 1600.0
 MAX_SQUARE_DOUBLE = 1e6
 # Scores this far below the largest of a row are set to it: numpy's exp is slow where it underflows.
-LEAST_SCORE = -80.0
+MIN_SCORE = -80.0
 # Bound on |ℓ|: a side without mass.
 MAX_LOG_ODDS = 700.0
 # Cells of differences at a time.
@@ -45,37 +45,13 @@ class LeftOutOdds(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class LeftOutClasses:
+class LeftOutClasses(LeftOutRows):
     """Class attention of every row of an objective from the other rows; built by ``LeftOutClasses.of``."""
 
-    position: Array  # (n, d) float64, centred
-    columns: Array  # (n, C) one-hot
-    label: Array  # (n,)
-    weight: Array | None  # (n,)  mass of every row as a key, at most 1
-    staying: Array | None  # (n,)  mass of the copies of a row that stay when one is left out
-    groups: Array | None  # (n,)  rows of a group are left out together; None: every row alone
-
-    @classmethod
-    def of(cls, objective: Objective, position: Array) -> LeftOutClasses:
-        """The rows of an objective, at a position (n, d) each."""
-        weight = None if objective.weight is None else relative_weights(objective.weight.astype(np.float64))[0]
-        repeated, staying = objective.repeated, None
-        if repeated is not None and repeated.any():
-            assert weight is not None
-            staying = repeated * weight / (repeated + 1.0)
-        alone = len(np.unique(objective.labels)) == len(objective.labels)
-        columns = objective.loss.columns
-        groups = None if alone else objective.labels
-        return cls(position - position.mean(axis=0), columns, columns.argmax(axis=1), weight, staying, groups)
-
-    def among(self, rows: Array) -> LeftOutClasses:
-        """Some of the rows, as if there were no others."""
-
-        def take(part: Array | None) -> Any:
-            return None if part is None else part[rows]
-
-        parts = (self.weight, self.staying, self.groups)
-        return LeftOutClasses(self.position[rows], self.columns[rows], self.label[rows], *map(take, parts))
+    @cached_property
+    def label(self) -> Array:
+        """The class (n,) of every row, by number: its column that is one."""
+        return np.asarray(self.columns.argmax(axis=1))
 
     def answer(self, W: Array, rows: Array | None = None, keys: Array | None = None, *, single: bool = False) -> Array:
         """Left-out probabilities (Q, C) of ``rows`` (all if None) with z = x·W, W (d, r).
@@ -182,7 +158,7 @@ class LeftOutClasses:
             score[gone] = -np.inf
         peak = score.max(axis=1, keepdims=True)
         score -= np.where(np.isfinite(peak), peak, 0.0)
-        np.clip(score, LEAST_SCORE, 0.0, out=score)
+        np.clip(score, MIN_SCORE, 0.0, out=score)
         np.exp(score, out=score)
         if gone is not None:
             score[gone] = 0.0

@@ -21,9 +21,9 @@ import numpy as np
 
 from regard.bandwidth.fitted_lines import fit_lines
 from regard.bandwidth.host_lines import HostKeys, HostWeights, KeyBoxes, leaf_order
+from regard.bandwidth.left_out_rows import LeftOutRows
 from regard.bandwidth.objective import Objective
 from regard.core.arrays import Array
-from regard.core.problem import relative_weights
 from regard.engines.cpu.worker_threads import run_jobs, split_range
 from regard.pooling.runner import threads_for_products
 
@@ -48,14 +48,9 @@ class LeftOut(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class LeftOutLines:
+class LeftOutLines(LeftOutRows):
     """Local lines of every row of an objective from the other rows; built by ``LeftOutLines.of``."""
 
-    position: Array  # (n, d) float64, centred
-    columns: Array  # (n, P)
-    weight: Array | None  # (n,)  mass of every row as a key, at most 1
-    staying: Array | None  # (n,)  mass of the copies of a row that stay when one is left out
-    groups: Array | None  # (n,)  rows of a group are left out together; None: every row alone
     tol: float = 0.0  # share of its attention mass that a row may lose
     gpu: bool = False  # products on a GPU, in float64 and over all keys
     in_order: bool = False  # near rows are near each other: tiles of keys far from a block of rows are skipped
@@ -63,24 +58,7 @@ class LeftOutLines:
     @classmethod
     def of(cls, objective: Objective, position: Array, tol: float = 0.0) -> LeftOutLines:
         """The rows of an objective, at a position (n, d) each."""
-        weight = None if objective.weight is None else relative_weights(objective.weight.astype(np.float64))[0]
-        repeated, staying = objective.repeated, None
-        if repeated is not None and repeated.any():
-            assert weight is not None
-            staying = repeated * weight / (repeated + 1.0)
-        alone = len(np.unique(objective.labels)) == len(objective.labels)
-        groups = None if alone else objective.labels
-        centred, gpu = position - position.mean(axis=0), objective.engine == "fused"
-        return cls(centred, objective.loss.columns, weight, staying, groups, tol, gpu)
-
-    def among(self, rows: Array) -> LeftOutLines:
-        """Some of the rows, as if there were no others."""
-
-        def take(part: Array | None) -> Any:
-            return None if part is None else part[rows]
-
-        parts = (take(self.weight), take(self.staying), take(self.groups))
-        return LeftOutLines(self.position[rows], self.columns[rows], *parts, self.tol, self.gpu)
+        return replace(super().of(objective, position), tol=tol, gpu=objective.engine == "fused")
 
     def ordered(self, W: Array) -> tuple[LeftOutLines, Array]:
         """The rows in an order of space near W, in which far tiles are skipped, and the place of each row in it.

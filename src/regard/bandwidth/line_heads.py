@@ -90,17 +90,17 @@ MIN_GROUPS_CROSS_FITTED = 10
 SUBSAMPLE_KEYS = 2500
 SUBSAMPLE_ROWS = 1250
 # Weight in the mix on the subsample from which a head is searched further.
-LEAST_USEFUL_WEIGHT = 0.1
+MIN_USEFUL_WEIGHT = 0.1
 # Rows evaluated with all rows as keys: at most and at least, and the number of pairs in between.
 MAX_ROWS_ALL_KEYS = 4000
-LEAST_ROWS_ALL_KEYS = 1000
+MIN_ROWS_ALL_KEYS = 1000
 PAIRS_ALL_KEYS = 1e8
 # One of so many of them is evaluated for the first steps.
 ROUGH_PART_ALL_KEYS = 4
 # Left-out answers at the end: of all rows up to so many, and with more rows of a sample of so many pairs.
 MAX_ROWS_ANSWERED = 20_000
 ANSWERED_PAIRS = 1e9
-LEAST_ROWS_ANSWERED = 4000
+MIN_ROWS_ANSWERED = 4000
 # Share of its attention mass that a row may lose in a search, and in those answers if there are many rows.
 SEARCH_TOL = 1e-6
 ANSWER_TOL = 1e-9
@@ -209,13 +209,13 @@ class HeadCriterion:
             weighted = jacobian * share[:, None]
             gradient += 2.0 / level * (error[:, p] @ weighted)
             curvature += 2.0 / level * (jacobian.T @ weighted)
-        price, slope, bend = self._price(x)
+        penalty, slope, bend = self._penalty(x)
         rows_evaluated = len(error)
         gradient += slope / rows_evaluated
         curvature[np.diag_indices(len(x))] += bend / rows_evaluated
-        return value, Curved(float(np.log(level)) + price / rows_evaluated, gradient, curvature)
+        return value, Curved(float(np.log(level)) + penalty / rows_evaluated, gradient, curvature)
 
-    def _price(self, x: Array) -> tuple[float, Array, Array]:
+    def _penalty(self, x: Array) -> tuple[float, Array, Array]:
         """The penalty on parameters, with its first and second derivatives, (k,) each."""
         count, rates, away = self.space.count, np.zeros(len(x)), x.copy()
         if self.kind.metric != "global":
@@ -386,12 +386,12 @@ class _Search:
         rows = self.keys[_every(len(self.keys), SUBSAMPLE_ROWS)]
         stacked = np.stack(list(self.answers.values()))
         weights = self.objective.loss.take(rows).mix(stacked, self.objective.counts[rows])
-        return [kind for kind, weight in zip(self.answers, weights, strict=True) if weight >= LEAST_USEFUL_WEIGHT]
+        return [kind for kind, weight in zip(self.answers, weights, strict=True) if weight >= MIN_USEFUL_WEIGHT]
 
     def with_all_keys(self, criterion: HeadCriterion, x: Array) -> Array:
         """Go on from there with all rows as keys."""
         criterion = replace(criterion, lines=replace(criterion.lines, tol=SEARCH_TOL)).ordered(x)
-        count = _evaluated_rows(self.size, MAX_ROWS_ALL_KEYS, PAIRS_ALL_KEYS, LEAST_ROWS_ALL_KEYS)
+        count = _evaluated_rows(self.size, MAX_ROWS_ALL_KEYS, PAIRS_ALL_KEYS, MIN_ROWS_ALL_KEYS)
         rows = np.sort(self.random.permutation(self.size)[:count])
         x, _ = self.descend(criterion, x, rows[::ROUGH_PART_ALL_KEYS], ROUGH_ALL_KEYS_EVALUATIONS, GAIN_FOLD)
         return self.descend(criterion, x, rows, ALL_KEYS_EVALUATIONS, GAIN_ALL_KEYS)[0]
@@ -522,7 +522,7 @@ def _answered_rows(size: int) -> int:
     return (
         size
         if size <= MAX_ROWS_ANSWERED
-        else _evaluated_rows(size, MAX_ROWS_ANSWERED, ANSWERED_PAIRS, LEAST_ROWS_ANSWERED)
+        else _evaluated_rows(size, MAX_ROWS_ANSWERED, ANSWERED_PAIRS, MIN_ROWS_ANSWERED)
     )
 
 
@@ -544,6 +544,6 @@ def _planned_pairs(size: int, kinds: tuple[HeadKind, ...], fold: Array | None) -
 
 def _planned_pairs_all_keys(size: int) -> float:
     """Pairs of the search of a head with all rows as keys, and of its answers."""
-    rows = _evaluated_rows(size, MAX_ROWS_ALL_KEYS, PAIRS_ALL_KEYS, LEAST_ROWS_ALL_KEYS)
+    rows = _evaluated_rows(size, MAX_ROWS_ALL_KEYS, PAIRS_ALL_KEYS, MIN_ROWS_ALL_KEYS)
     evaluations = ROUGH_ALL_KEYS_EVALUATIONS / ROUGH_PART_ALL_KEYS + ALL_KEYS_EVALUATIONS
     return size * (evaluations * rows + ANSWER_COST * _answered_rows(size))

@@ -24,7 +24,7 @@ from regard.core.state import Partial
 MIN_MAGNITUDE = 1e-70
 MAX_MAGNITUDE = 1e70
 # Above this mass per key, what underflow of exp removes is below rounding.
-LEAST_MASS = 1e-280
+MIN_MASS = 1e-280
 # Largest number of terms stored for lines, 4 MB; with more the compiled programs are as fast.
 MAX_ENTRIES = 1 << 19
 
@@ -105,7 +105,7 @@ def few_means(problem: Problem, own: Array, staying: Array | None) -> FewMeans |
     bias, delta = _bias(problem), problem.key[None, :, :] - problem.query[:, None, :]
     gain = problem.columns[:, 0] - own[:, None]
     stays = np.zeros(len(bias)) if staying is None else staying
-    return FewMeans(delta**2, gain, bias, stays, len(problem.key) * LEAST_MASS)
+    return FewMeans(delta**2, gain, bias, stays, len(problem.key) * MIN_MASS)
 
 
 @dataclass(frozen=True, eq=False)
