@@ -234,8 +234,8 @@ def hard(device: str) -> dict[str, float]:
     ]
     _require(torch.equal(looks[0].choice, looks[1].choice.cpu()), "choices differ")
     learning = HardAttention(GaussianScore(0.7)).to(device)
-    look = learning(*(x.to(device) for x in (q, k, v)))
-    look.objective(look.output.square().sum(-1)).mean().backward()
+    pooled = learning(*(x.to(device) for x in (q, k, v)))
+    pooled.objective(pooled.output.square().sum(-1)).mean().backward()
     _require(bool(learning.score.w.grad.isfinite()), "the gradient of w is not finite")
     return {"weights": float((looks[0].weights - looks[1].weights.cpu()).detach().abs().max()) / 1e-5}
 

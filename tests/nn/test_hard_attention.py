@@ -44,8 +44,8 @@ def enumerated(temperature=1.0):
 def sampled(attention, draws):
     """One gradient of the query for every draw, (draws, 3): each draw has a copy of the query to itself."""
     queries = QUERY.expand(draws, 1, 3).clone().requires_grad_()
-    look = attention(queries, KEYS.expand(draws, 4, 3), VALUES.expand(draws, 4, 1))
-    look.objective(cost_of(look.output)).sum().backward()
+    pooled = attention(queries, KEYS.expand(draws, 4, 3), VALUES.expand(draws, 4, 1))
+    pooled.objective(cost_of(pooled.output)).sum().backward()
     return queries.grad[:, 0]
 
 
@@ -103,11 +103,11 @@ def test_baselines_leave_the_mean_and_lower_the_variance():
 def test_the_marginal_gradient_is_the_enumerated_one():
     attention = HardAttention(DotProductScore(), "marginal")
     assert torch.allclose(sampled(attention, 1)[0], enumerated(), rtol=1e-12)
-    look = attention(QUERY[None, None], KEYS[None], VALUES[None])
-    assert torch.equal(look.output[:, 0, 0], VALUES)
-    assert torch.equal(look.choice.flatten(), torch.arange(4))
+    pooled = attention(QUERY[None, None], KEYS[None], VALUES[None])
+    assert torch.equal(pooled.output[:, 0, 0], VALUES)
+    assert torch.equal(pooled.choice.flatten(), torch.arange(4))
     weights = torch.softmax(KEYS @ QUERY / 3**0.5, 0)
-    assert torch.allclose(look.objective(cost_of(look.output)), (weights * cost_of(VALUES)).sum(), rtol=1e-12)
+    assert torch.allclose(pooled.objective(cost_of(pooled.output)), (weights * cost_of(VALUES)).sum(), rtol=1e-12)
 
 
 def test_gumbel_comes_near_the_enumerated_gradient_as_it_cools():
@@ -124,8 +124,8 @@ def test_straight_through_has_the_slope_of_the_average():
     """Where the cost is a straight line in the value, soft and hard have the same expectation: no bias is left."""
     attention = HardAttention(DotProductScore(), "straight_through")
     query = QUERY[None, None].clone().requires_grad_()
-    look = attention(query, KEYS[None], VALUES[None])
-    look.objective(3.0 * look.output.squeeze(-1)).sum().backward()
+    pooled = attention(query, KEYS[None], VALUES[None])
+    pooled.objective(3.0 * pooled.output.squeeze(-1)).sum().backward()
     soft = QUERY.clone().requires_grad_()
     (3.0 * torch.softmax(KEYS @ soft / 3**0.5, 0) @ VALUES.squeeze(-1)).backward()
     assert torch.allclose(query.grad[0, 0], soft.grad, rtol=1e-12)
@@ -135,21 +135,23 @@ def test_straight_through_has_the_slope_of_the_average():
 def test_draws_follow_the_weights(estimator):
     draws = 100_000
     attention = HardAttention(DotProductScore(), estimator, samples=draws)
-    look = attention(QUERY[None, None], KEYS[None], VALUES[None])
+    pooled = attention(QUERY[None, None], KEYS[None], VALUES[None])
     expected = torch.softmax(KEYS @ QUERY / 3**0.5, 0)
-    shares = torch.bincount(look.choice.flatten(), minlength=4) / draws
+    shares = torch.bincount(pooled.choice.flatten(), minlength=4) / draws
     assert ((shares - expected).abs() < 4.0 * (expected * (1 - expected) / draws).sqrt()).all()
-    assert torch.allclose(look.weights[0, 0], expected, rtol=1e-12)
-    assert torch.equal(look.output.squeeze(), VALUES.squeeze(-1)[look.choice.squeeze()]), "a value, to the last digit"
-    assert torch.allclose(look.log_prob.squeeze(), expected.log()[look.choice.squeeze()], rtol=1e-12)
-    assert torch.allclose(look.entropy[0, 0], -(expected * expected.log()).sum(), rtol=1e-12)
+    assert torch.allclose(pooled.weights[0, 0], expected, rtol=1e-12)
+    assert torch.equal(pooled.output.squeeze(), VALUES.squeeze(-1)[pooled.choice.squeeze()]), (
+        "a value, to the last digit"
+    )
+    assert torch.allclose(pooled.log_prob.squeeze(), expected.log()[pooled.choice.squeeze()], rtol=1e-12)
+    assert torch.allclose(pooled.entropy[0, 0], -(expected * expected.log()).sum(), rtol=1e-12)
 
 
 def test_temperature_sharpens_the_weights():
     scores = KEYS @ QUERY / 3**0.5
     for temperature in (0.1, 1.0, 10.0):
-        look = HardAttention(DotProductScore(), temperature=temperature)(QUERY[None, None], KEYS[None], VALUES[None])
-        assert torch.allclose(look.weights[0, 0], torch.softmax(scores / temperature, 0), rtol=1e-12)
+        pooled = HardAttention(DotProductScore(), temperature=temperature)(QUERY[None, None], KEYS[None], VALUES[None])
+        assert torch.allclose(pooled.weights[0, 0], torch.softmax(scores / temperature, 0), rtol=1e-12)
 
 
 # ---- the objective
@@ -160,11 +162,11 @@ def test_temperature_sharpens_the_weights():
 def test_the_objective_has_the_value_of_the_cost(estimator, samples):
     q, k, v = inputs()
     attention = HardAttention(DotProductScore(), estimator, samples=samples, entropy_weight=0.002)
-    look = attention(q, k, v)
-    cost = look.output.square().sum(-1)
-    assert cost.shape == ((samples, 2, 3) if samples > 1 else (2, 3)) == look.choice.shape
+    pooled = attention(q, k, v)
+    cost = pooled.output.square().sum(-1)
+    assert cost.shape == ((samples, 2, 3) if samples > 1 else (2, 3)) == pooled.choice.shape
     mean = cost.mean(0) if samples > 1 else cost
-    assert torch.allclose(look.objective(cost), mean - 0.002 * look.entropy, rtol=1e-12)
+    assert torch.allclose(pooled.objective(cost), mean - 0.002 * pooled.entropy, rtol=1e-12)
 
 
 @every_estimator
@@ -172,8 +174,8 @@ def test_the_entropy_bonus_has_the_gradient_of_the_entropy(estimator):
     q, k, v = inputs()
     attention = HardAttention(DotProductScore(), estimator, entropy_weight=0.7)
     leaf, other = q.clone().requires_grad_(), q.clone().requires_grad_()
-    look = attention(leaf, k, v)
-    look.objective(0.0 * look.output.sum(-1)).sum().backward()
+    pooled = attention(leaf, k, v)
+    pooled.objective(0.0 * pooled.output.sum(-1)).sum().backward()
     weights = torch.softmax(other @ k.transpose(1, 2) / 3**0.5, -1)
     (0.7 * (weights * weights.log()).sum()).backward()
     assert torch.allclose(leaf.grad, other.grad, rtol=1e-10, atol=1e-13)
@@ -184,11 +186,11 @@ def test_one_cost_for_all_queries_of_a_batch_entry():
     q, k, v = inputs()
     attention = HardAttention(DotProductScore())
     leaf = q.clone().requires_grad_()
-    look = attention(leaf, k, v)
+    pooled = attention(leaf, k, v)
     cost = torch.tensor([2.0, -1.0], dtype=torch.float64)
-    objective = look.objective(cost)
+    objective = pooled.objective(cost)
     assert torch.equal(objective, cost)
-    (expected,) = torch.autograd.grad((cost * look.log_prob.sum(-1)).sum(), leaf, retain_graph=True)
+    (expected,) = torch.autograd.grad((cost * pooled.log_prob.sum(-1)).sum(), leaf, retain_graph=True)
     objective.sum().backward()
     assert torch.allclose(leaf.grad, expected, rtol=1e-12)
     several = HardAttention(DotProductScore(), samples=3, baseline=LeaveOneOut(), entropy_weight=0.1)(q, k, v)
@@ -200,9 +202,9 @@ def test_one_cost_for_all_queries_of_a_batch_entry():
 def test_gradients_flow_to_the_value_that_was_chosen():
     q, k, v = inputs()
     v.requires_grad_()
-    look = HardAttention(DotProductScore())(q, k, v)
-    look.output.sum().backward()
-    seen = torch.zeros(2, 5, dtype=torch.float64).scatter_add_(1, look.choice, torch.ones(2, 3, dtype=torch.float64))
+    pooled = HardAttention(DotProductScore())(q, k, v)
+    pooled.output.sum().backward()
+    seen = torch.zeros(2, 5, dtype=torch.float64).scatter_add_(1, pooled.choice, torch.ones(2, 3, dtype=torch.float64))
     assert torch.equal(v.grad, seen[..., None].expand_as(v))
 
 
@@ -212,8 +214,8 @@ def test_exact_estimators_pass_gradcheck(options):
     attention = HardAttention(BilinearScore(3, 3, dtype=torch.float64), "marginal", entropy_weight=0.3)
 
     def objective(*tensors):
-        look = attention(*tensors, **options)
-        return look.objective(look.output.sin().sum(-1))
+        pooled = attention(*tensors, **options)
+        return pooled.objective(pooled.output.sin().sum(-1))
 
     checked_twice(objective, (q, k, v))
 
@@ -271,20 +273,27 @@ def test_only_keys_that_may_be_attended_to_are_drawn(estimator):
             torch.manual_seed(7)
             score.zero_grad()
             leaves = [t.clone().requires_grad_() for t in (q, keys, values)]
-            look = attention(*leaves, attn_mask=mask)
-            (look.objective(look.output.square().sum(-1)) - 0.1 * look.entropy).sum().backward()
+            pooled = attention(*leaves, attn_mask=mask)
+            (pooled.objective(pooled.output.square().sum(-1)) - 0.1 * pooled.entropy).sum().backward()
             results.append(
-                [look.output.detach(), look.weights.detach(), *(t.grad for t in leaves), score.w.grad or torch.zeros(1)]
+                [
+                    pooled.output.detach(),
+                    pooled.weights.detach(),
+                    *(t.grad for t in leaves),
+                    score.w.grad or torch.zeros(1),
+                ]
             )
             if not (training and estimator == "marginal"):
-                taken = torch.zeros(2, 40, 5, dtype=torch.bool).scatter_(-1, look.choice.clamp(min=0)[..., None], True)
-                assert mask[taken & (look.choice >= 0)[..., None]].all()
+                taken = torch.zeros(2, 40, 5, dtype=torch.bool).scatter_(
+                    -1, pooled.choice.clamp(min=0)[..., None], True
+                )
+                assert mask[taken & (pooled.choice >= 0)[..., None]].all()
             nobody = ~mask.any(-1)
-            assert (look.choice < 0)[..., nobody].all()
-            assert not look.output[..., nobody, :].any()
-            assert not look.log_prob[..., nobody].any()
-            assert not look.entropy[nobody].any()
-            assert not look.weights[nobody].any()
+            assert (pooled.choice < 0)[..., nobody].all()
+            assert not pooled.output[..., nobody, :].any()
+            assert not pooled.log_prob[..., nobody].any()
+            assert not pooled.entropy[nobody].any()
+            assert not pooled.weights[nobody].any()
         for clean, other in zip(*results, strict=True):
             assert clean.isfinite().all()
             assert torch.equal(clean, other)
@@ -294,35 +303,35 @@ def test_only_keys_that_may_be_attended_to_are_drawn(estimator):
 def test_the_likeliest_key_outside_training(estimator):
     q, k, v = inputs()
     attention = HardAttention(DotProductScore(), estimator, samples=1 if estimator == "marginal" else 3).eval()
-    look = attention(q, k, v, torch.tensor([5, 2]))
+    pooled = attention(q, k, v, torch.tensor([5, 2]))
     scores = q @ k.transpose(1, 2)
     scores[1, :, 2:] = -torch.inf
-    assert torch.equal(look.choice, scores.argmax(-1))
-    assert torch.equal(look.output, torch.stack([v[b, look.choice[b]] for b in range(2)]))
-    assert look.output.shape == (2, 3, 2)
-    assert torch.equal(attention(q, k, v, torch.tensor([5, 2])).output, look.output)
+    assert torch.equal(pooled.choice, scores.argmax(-1))
+    assert torch.equal(pooled.output, torch.stack([v[b, pooled.choice[b]] for b in range(2)]))
+    assert pooled.output.shape == (2, 3, 2)
+    assert torch.equal(attention(q, k, v, torch.tensor([5, 2])).output, pooled.output)
     cost = torch.rand(2, 3)
-    assert torch.equal(look.objective(cost), cost)
+    assert torch.equal(pooled.objective(cost), cost)
 
 
 def test_who_may_attend_to_nan_is_told():
     q, k, v = inputs()
     k[0, 1] = torch.nan
-    look = HardAttention(DotProductScore())(q, k, v)
-    assert look.output[0].isnan().all()
-    assert look.weights[0].isnan().all()
-    assert look.output[1].isfinite().all()
+    pooled = HardAttention(DotProductScore())(q, k, v)
+    assert pooled.output[0].isnan().all()
+    assert pooled.weights[0].isnan().all()
+    assert pooled.output[1].isfinite().all()
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_half_precision_and_other_batches(estimator):
     q, k, v = (t.half() * 300 for t in inputs(batch=6))
-    look = HardAttention(DotProductScore(), estimator)(
+    pooled = HardAttention(DotProductScore(), estimator)(
         *(t.unflatten(0, (2, 3)) for t in (q, k)), v[0], torch.tensor([[5, 1, 2], [3, 4, 5]])
     )
-    assert look.output.dtype == torch.float16
-    assert look.output.shape[-4:] == (2, 3, 3, 2)
-    assert look.output.isfinite().all()
+    assert pooled.output.dtype == torch.float16
+    assert pooled.output.shape[-4:] == (2, 3, 3, 2)
+    assert pooled.output.isfinite().all()
 
 
 @pytest.mark.parametrize(
@@ -359,8 +368,8 @@ def test_costs_of_another_shape_are_refused():
 def test_state_and_words():
     attention = HardAttention(BilinearScore(3, 3), baseline=MovingAverage(), entropy_weight=0.002)
     q, k, v = (t.float() for t in inputs())
-    look = attention(q, k, v)
-    look.objective(look.output.sum(-1)).sum().backward()
+    pooled = attention(q, k, v)
+    pooled.objective(pooled.output.sum(-1)).sum().backward()
     assert sorted(attention.state_dict()) == ["baseline.level", "baseline.started", "score.W"]
     twin = HardAttention(BilinearScore(3, 3), baseline=MovingAverage())
     twin.load_state_dict(attention.state_dict())
@@ -375,10 +384,10 @@ def test_state_and_words():
 @pytest.mark.parametrize("estimator", ["straight_through", "gumbel"])
 def test_a_cost_without_a_gradient_is_a_warning(estimator):
     attention = HardAttention(GaussianScore(), estimator)
-    look = attention(*inputs())
-    wrong = (look.output[..., 0] > 0.5).double()
+    pooled = attention(*inputs())
+    wrong = (pooled.output[..., 0] > 0.5).double()
     with pytest.warns(UserWarning, match=f"estimator='{estimator}' .* this cost has no gradient"):
-        look.objective(wrong).mean().backward()
+        pooled.objective(wrong).mean().backward()
     assert attention.score.w.grad == 0.0
 
 
@@ -386,6 +395,6 @@ def test_a_cost_without_a_gradient_is_a_warning(estimator):
 def test_a_cost_of_zeros_and_ones_teaches_the_others(estimator):
     attention = HardAttention(GaussianScore(), estimator)
     q, k, v = inputs(queries=20, keys=30)
-    look = attention(q, k, v)
-    look.objective((look.output[..., 0] > v[..., 0].median()).double()).mean().backward()
+    pooled = attention(q, k, v)
+    pooled.objective((pooled.output[..., 0] > v[..., 0].median()).double()).mean().backward()
     assert attention.score.w.grad != 0.0

@@ -26,8 +26,8 @@ def batch(size, generator):
 
 def accuracy(attention, generator, size=5000):
     *given, target = batch(size, generator)
-    look = attention(*given)
-    return (look.output[:, 0] * target).sum(-1).mean().item()
+    pooled = attention(*given)
+    return (pooled.output[:, 0] * target).sum(-1).mean().item()
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,9 @@ def test_marked_item_retrieval(options):
     trainer = torch.optim.Adam(score.parameters(), lr=0.1)
     for _ in range(200):
         *given, target = batch(64, generator)
-        look = attention(*given)
-        cost = 1.0 - (look.output * target.unsqueeze(1)).sum(-1)
+        pooled = attention(*given)
+        cost = 1.0 - (pooled.output * target.unsqueeze(1)).sum(-1)
         trainer.zero_grad()
-        look.objective(cost).mean().backward()
+        pooled.objective(cost).mean().backward()
         trainer.step()
     assert accuracy(attention.eval(), generator) >= 0.99

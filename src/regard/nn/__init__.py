@@ -26,7 +26,7 @@ from regard.nn.book_transformer import (
     TransformerEncoder,
     TransformerEncoderBlock,
 )
-from regard.nn.hard_attention import HardAttention, Look
+from regard.nn.hard_attention import HardAttention, HardPooled
 from regard.nn.masks import from_key_padding_mask
 from regard.nn.multi_heads import MultiHead, multi_head
 from regard.nn.reinforce_baselines import LearnedBaseline, LeaveOneOut, MovingAverage
@@ -47,9 +47,9 @@ __all__ = [
     "EncoderDecoder",
     "GaussianScore",
     "HardAttention",
+    "HardPooled",
     "LearnedBaseline",
     "LeaveOneOut",
-    "Look",
     "MovingAverage",
     "MultiHead",
     "MultiHeadAttention",

@@ -24,7 +24,7 @@ THROUGH_THE_COST = ("straight_through", "gumbel")
 
 
 @dataclass(frozen=True)
-class Look:
+class HardPooled:
     """The key that every query chose and its value, as returned by ``HardAttention``.
 
     With several samples, and with "marginal" (which enumerates the keys), ``output``, ``choice`` and ``log_prob`` have
@@ -55,8 +55,8 @@ class Look:
 
     >>> from regard.nn import DotProductScore
     >>> x = torch.ones(1, 1, 1)
-    >>> look = HardAttention(DotProductScore())(x, x, x)
-    >>> look.choice.tolist(), look.objective(look.output[..., 0]).tolist()
+    >>> pooled = HardAttention(DotProductScore())(x, x, x)
+    >>> pooled.choice.tolist(), pooled.objective(pooled.output[..., 0]).tolist()
     ([[0]], [[1.0]])
     """
 
@@ -93,7 +93,7 @@ class Look:
             warnings.warn(
                 f"estimator={self.estimator!r} differentiates the cost by the output, but this cost has no gradient "
                 "(one of zeros and ones has none), so the score learns nothing from it: use estimator='reinforce' or "
-                "'marginal', or a cost that is differentiable in look.output",
+                "'marginal', or a cost that is differentiable in the output",
                 stacklevel=2,
             )
         if self.estimator == "argmax":
@@ -162,9 +162,9 @@ class HardAttention(nn.Module):
 
     The training loop is the same for every estimator::
 
-        look = attention(queries, keys, values, valid_lens)
-        cost = loss_of_each(look.output)  # (B, Q)
-        look.objective(cost).mean().backward()
+        pooled = attention(queries, keys, values, valid_lens)
+        cost = loss_of_each(pooled.output)  # (B, Q)
+        pooled.objective(cost).mean().backward()
 
     Parameters
     ----------
@@ -187,8 +187,8 @@ class HardAttention(nn.Module):
 
     >>> from regard.nn import DotProductScore
     >>> attention = HardAttention(DotProductScore()).eval()
-    >>> look = attention(torch.ones(1, 1, 1), torch.tensor([[[1.0], [3.0]]]), torch.tensor([[[5.0], [7.0]]]))
-    >>> look.output.item(), look.choice.item()
+    >>> pooled = attention(torch.ones(1, 1, 1), torch.tensor([[[1.0], [3.0]]]), torch.tensor([[[5.0], [7.0]]]))
+    >>> pooled.output.item(), pooled.choice.item()
     (7.0, 1)
     """
 
@@ -228,7 +228,7 @@ class HardAttention(nn.Module):
         valid_lens: Lengths | None = None,
         *,
         attn_mask: Tensor | None = None,
-    ) -> Look:
+    ) -> HardPooled:
         """Choose one key per query; minimise ``objective`` of the result.
 
         Parameters
@@ -238,7 +238,7 @@ class HardAttention(nn.Module):
 
         Returns
         -------
-        Look
+        HardPooled
         """
         inputs = prepared(queries, keys, values, valid_lens, attn_mask)
         shape = score_shape(queries, keys, values)
@@ -270,7 +270,7 @@ class HardAttention(nn.Module):
                 log_prob.masked_fill(masked, 0.0),
             )
         )
-        return Look(
+        return HardPooled(
             output,
             choice,
             log_prob,

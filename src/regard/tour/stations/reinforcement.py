@@ -85,8 +85,8 @@ def train(way: str, seed: int) -> list[float]:
             if way == "soft":
                 objective = _cost(soft(queries, keys, keys), queries)
             else:
-                look = hard[way](queries, keys, keys)
-                objective = look.objective(_cost(look.output, queries))
+                pooled = hard[way](queries, keys, keys)
+                objective = pooled.objective(_cost(pooled.output, queries))
             optimiser.zero_grad()
             # The cost of the largest score has no gradient at all.
             if objective.requires_grad:
@@ -126,8 +126,8 @@ def measure(seed: int) -> GradientEstimates:
     def gradients(estimator: Estimator, **how: Any) -> NDArray[Any]:
         W = torch.zeros(ESTIMATES, SYMBOLS, SYMBOLS, requires_grad=True)
         attention = HardAttention(lambda q, k: q @ W @ k.mT, estimator, **how)
-        look = attention(queries, keys, keys)
-        look.objective(_cost(look.output, queries)).mean(-1).sum().backward()
+        pooled = attention(queries, keys, keys)
+        pooled.objective(_cost(pooled.output, queries)).mean(-1).sum().backward()
         assert W.grad is not None
         return W.grad.flatten(1).double().numpy()
 
