@@ -67,7 +67,7 @@ def timed(call: Callable[[], Any], runs: int = RUNS) -> float:
 
 
 def moved(client: Client) -> dict[str, float]:
-    """Bytes of states and of anything else that workers have got from each other since somebody asked last."""
+    """Bytes of states and of anything else that workers have got from each other since the last call."""
     found = {"states": 0.0, "rows": 0.0}
     for log in client.run(_received).values():
         for name, size in log:
@@ -292,7 +292,7 @@ def _sizes(moves: list[dict[str, float]], what: str) -> str:
     return f"{sizes[0]:.1f}" if len(sizes) == 1 else f"{sizes[0]:.1f}-{sizes[-1]:.1f}"
 
 
-def told(machine: dict[str, Any], found: dict[str, Any]) -> str:
+def result_page(machine: dict[str, Any], found: dict[str, Any]) -> str:
     brute = [
         [
             row["who"],
@@ -384,7 +384,7 @@ def main() -> None:
     found["fits"] = fits([(40_000, 3), (40_000, 6), (400_000, 1), (2_000_000, 1)])
     found["leave_one_out"] = leave_one_out(given.loo_rows)
     found["constants"] = constants()
-    text = told(machine, found)
+    text = result_page(machine, found)
     print(text)
     save("cluster", {"machine": machine, **found}, text)
 

@@ -110,7 +110,7 @@ def report(found: dict[str, Any]) -> str:
     )
 
 
-def told(machine: dict[str, Any], found: dict[str, Any]) -> str:
+def result_page(machine: dict[str, Any], found: dict[str, Any]) -> str:
     return "\n\n".join(
         [
             "# Intervals: how sure, and rightly so?",
@@ -135,7 +135,7 @@ def main() -> None:
     warnings.filterwarnings("ignore", category=UserWarning)
     machine = facts()
     found = measure(given.sets.split(","), given.splits, given.peer_splits)
-    text = told(machine, found)
+    text = result_page(machine, found)
     print(f"\n{text}")
     if given.splits >= 20 and given.sets.split(",") == list(FLOOR):
         save("intervals", {"machine": machine, "sets": found}, text)

@@ -99,11 +99,11 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
 
 
 @contextmanager
-def stage(name: str, told: dict[str, Any]) -> Iterator[None]:
+def stage(name: str, record: dict[str, Any]) -> Iterator[None]:
     began = time.perf_counter()
     yield
-    told[f"{name}_seconds"] = time.perf_counter() - began
-    print(f"{name}: {told[f'{name}_seconds']:.1f} s", flush=True)
+    record[f"{name}_seconds"] = time.perf_counter() - began
+    print(f"{name}: {record[f'{name}_seconds']:.1f} s", flush=True)
 
 
 def train(options: argparse.Namespace) -> None:
@@ -122,19 +122,19 @@ def train(options: argparse.Namespace) -> None:
             print(f"epoch {at.epoch} step {at.step} loss {at.loss:.3f}, held out: {found}; {speed}", flush=True)
 
     options.out.mkdir(parents=True, exist_ok=True)
-    told: dict[str, Any] = {
+    record: dict[str, Any] = {
         "pair": options.pair, "model": options.model, "torch": torch.__version__,
         "device": torch.cuda.get_device_name() if options.device == "cuda" else "cpu",
         "settings": {name: value for name, value in vars(options).items() if name not in ("data", "out")},
     }  # fmt: skip
     began = time.perf_counter()
-    with stage("reading", told):
+    with stage("reading", record):
         given = [pairs(options.data, split, options.pair, options.limit) for split in ("train", "val")]
-    with stage("training", told):
+    with stage("training", record):
         learned = learn(*given, **settings(options), device=options.device, watch=watch)
     translator, outcome = learned
-    told.update(
-        seconds=told["training_seconds"],
+    record.update(
+        seconds=record["training_seconds"],
         epochs=len(outcome.losses),
         best_epoch=outcome.best_epoch + 1,
         best=outcome.best,
@@ -144,8 +144,8 @@ def train(options: argparse.Namespace) -> None:
         parameters=sum(part.numel() for part in translator.model.parameters()),
     )
     print(
-        f"{told['parameters'] / 1e6:.2f} M parameters, {told['epochs']} epochs, kept {told['best_epoch']}: "
-        f"{outcome.criterion} {told['best']:.3f}, ended by {outcome.ended}",
+        f"{record['parameters'] / 1e6:.2f} M parameters, {record['epochs']} epochs, kept {record['best_epoch']}: "
+        f"{outcome.criterion} {record['best']:.3f}, ended by {outcome.ended}",
         flush=True,
     )
     translator.save(options.out / f"{stem(options)}.regard", force=True)
@@ -154,26 +154,26 @@ def train(options: argparse.Namespace) -> None:
         wanted = [text.lower() for text in held_out.target]
         for width in BEAMS:
             name = f"{split}_{width}"
-            with stage(name, told):
+            with stage(name, record):
                 said = [one.text for one in translator.translate(held_out.source, beam=width, batch_size=128)]
-            told[f"{name}_bleu"] = corpus_bleu(said, wanted)
-            print(f"{file}, beam {width}: BLEU {told[f'{name}_bleu']:.2f}", flush=True)
+            record[f"{name}_bleu"] = corpus_bleu(said, wanted)
+            print(f"{file}, beam {width}: BLEU {record[f'{name}_bleu']:.2f}", flush=True)
             text = "".join(f"{one}\n" for one in said)
             (options.out / f"{stem(options)}.{split}.{width}").write_text(text, encoding="utf-8")
-    (options.out / f"{stem(options)}.json").write_text(json.dumps(told), encoding="utf-8")
+    (options.out / f"{stem(options)}.json").write_text(json.dumps(record), encoding="utf-8")
     print(f"{stem(options)}: {time.perf_counter() - began:.0f} s in all", flush=True)
 
 
 def score(options: argparse.Namespace) -> dict[str, Any]:
     from regard.seq2seq.measures import quality
 
-    told = json.loads((options.out / f"{stem(options)}.json").read_text(encoding="utf-8"))
+    record = json.loads((options.out / f"{stem(options)}.json").read_text(encoding="utf-8"))
     for split, file in SPLITS.items():
         wanted = [text.lower() for text in pairs(options.data, file, options.pair, options.limit).target]
         for width in BEAMS:
             said = (options.out / f"{stem(options)}.{split}.{width}").read_text(encoding="utf-8").splitlines()
-            told[f"{split}_{width}"] = quality(said, wanted)._asdict()
-    return told
+            record[f"{split}_{width}"] = quality(said, wanted)._asdict()
+    return record
 
 
 def text_of(rows: list[dict[str, Any]]) -> str:
@@ -200,8 +200,8 @@ def text_of(rows: list[dict[str, Any]]) -> str:
                 [row["pair"], row.get("model", "gru"), *made, file, *bleu, f"{row[f'{split}_5']['chrf']:.2f}", *seconds]
             )
     first = rows[0]
-    told = f"{first['device']}, torch {first['torch']}; lowercased, sacrebleu {first['test_1']['bleu_signature']}"
-    return f"{told}\n\n{table(head, lines)}"
+    caption = f"{first['device']}, torch {first['torch']}; lowercased, sacrebleu {first['test_1']['bleu_signature']}"
+    return f"{caption}\n\n{table(head, lines)}"
 
 
 def main() -> None:

@@ -70,7 +70,7 @@ def data(case: Case) -> tuple[Array, Array, Array, float]:
     rng = np.random.default_rng(2)
     query, key = (rng.uniform(0.0, 5.0, (SIZE, case.width)).astype(case.dtype) for _ in range(2))
     value = (2 * np.sin(key) + key**0.8).sum(axis=1) + rng.normal(0.0, 0.5, SIZE)
-    # A w that float32 holds exactly, so that nobody's rounding of it counts as an error.
+    # A w that float32 holds exactly, so that no library's rounding of it counts as an error.
     return query, key, value.astype(case.dtype), float(np.float32(1 / case.bandwidth))
 
 

@@ -158,11 +158,11 @@ async def visit(server: Server, number: int, until: float, statuses: Counter[int
                     name = answer.json()["table"]
                     asked = {"do": "fit", "table": name, "target": "price", "features": ["area", "distance"]}
                 await line.send(json.dumps({"job": job, **asked}))
-                told: dict[str, Any] = {}
-                while told.get("did") not in ("trained", "fitted", "refused"):
-                    told = json.loads(await asyncio.wait_for(line.recv(), 120.0))[-1]
-                statuses[told.get("status", 200)] += 1
-                jobs[number] += told["did"] != "refused"
+                message: dict[str, Any] = {}
+                while message.get("did") not in ("trained", "fitted", "refused"):
+                    message = json.loads(await asyncio.wait_for(line.recv(), 120.0))[-1]
+                statuses[message.get("status", 200)] += 1
+                jobs[number] += message["did"] != "refused"
 
 
 def _csv() -> bytes:
@@ -237,10 +237,10 @@ def main() -> None:
     ]
     text = table(["what", "measured", "floor", "met"], [[*row[:3], "yes" if row[3] else "NO"] for row in rows])
     about = f"{CLIENTS} clients for {seconds:g} s, each training and fitting again and again."
-    told = f"# The playground\n\n{describe(record['machine'])}\n\n{about}\n\n{text}"
-    print(told)
+    page = f"# The playground\n\n{describe(record['machine'])}\n\n{about}\n\n{text}"
+    print(page)
     if seconds >= SECONDS:
-        save("play", record, told)
+        save("play", record, page)
 
 
 if __name__ == "__main__":

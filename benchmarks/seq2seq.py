@@ -114,8 +114,10 @@ class Pupil:
         self.seconds.append(perf_counter() - started)
         self.model.eval()
         with torch.no_grad():
-            told = [(self._loss(batch.to(device)), batch.tokens_wanted) for batch in self.held()]
-        self.losses.append(sum(float(loss) * count for loss, count in told) / sum(count for _, count in told))
+            batch_losses = [(self._loss(batch.to(device)), batch.tokens_wanted) for batch in self.held()]
+        self.losses.append(
+            sum(float(loss) * count for loss, count in batch_losses) / sum(count for _, count in batch_losses)
+        )
 
     def _loss(self, batch: TokenBatch) -> Tensor:
         return F.cross_entropy(self.logits(batch).flatten(0, 1), batch.wanted.flatten(), ignore_index=PAD)
@@ -255,7 +257,7 @@ def floors(found: dict[str, Any], device: torch.device) -> list[list[str]]:
     return rows
 
 
-def told(found: dict[str, Any], device: torch.device) -> str:
+def result_page(found: dict[str, Any], device: torch.device) -> str:
     training = [
         [
             name,
@@ -286,7 +288,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--size", type=int, default=256, help="of embeddings and states")
-    parser.add_argument("--threads", type=int, help="of the CPU; all unless told")
+    parser.add_argument("--threads", type=int, help="of the CPU; all if not given")
     parser.add_argument("--lengths", action="store_true", help="quality by source length, with and without attention")
     parser.add_argument("--plot", help="where --lengths draws; results/seq2seq_lengths.png with --save, else here")
     parser.add_argument("--save", action="store_true")
@@ -317,7 +319,7 @@ def main() -> None:
         record["lengths"], shown = lengths(data, args, device)
     else:
         record |= race(data, args, device)
-        shown = told(record, device)
+        shown = result_page(record, device)
     text = f"# Sequence to sequence\n\n{describe(record['machine'])}\n\n{about}\n\n{shown}"
     print(text)
     if args.save:

@@ -1,8 +1,8 @@
-"""Sequences with known answers: dates, number words and reversal, how many come out exactly right and where it looked.
+"""Sequences with known answers: dates, number words and reversal, how many come out exactly right and how they align.
 
     python benchmarks/seq2seq_tasks.py [--only dates,numbers,reversal] [--seconds 150] [--threads 1] [--save]
 
-Each is trained on a CPU for at most that long. Alignment error is that of the source token looked at most, for given
+Each is trained on a CPU for at most that long. Alignment error is that of the source token attended most, for given
 targets, against the generator's own alignment.
 """
 

@@ -32,14 +32,14 @@ CASES = (
     *(Case(CLUSTERED, n) for n in (10_000, MILLION)),
 )
 QUICK = tuple(Case(d, n) for d in (1, 2) for n in (100, 1_000, 10_000))
-RANKED_FROM = 1_000  # rows from which regard is to be ahead of everybody
+RANKED_FROM = 1_000  # rows from which regard is to be ahead of all peers
 BEHIND = 2.0  # how much slower than the best it may be below that
 TRUTH_PAIRS = 1 << 27
 HEAD = ["d", "rows", "contestant", "time", "slowest–fastest", "regard is", "error", "queries"]
 
 
 def run(case: Case, field: Field, rounds: int) -> list[Contestant]:
-    """Everybody's times and errors for one case, regard first."""
+    """All times and errors for one case, regard first."""
     contestants = field.contestants(case)
     # A call of many seconds needs no more than three.
     race(contestants, rounds if contestants[0].calls > 1 else 3)
@@ -123,9 +123,9 @@ def text_of(machine: dict[str, Any], rounds: int, rows: list[list[str]], floors:
             f"for more shrunk by n^(−1/(d + 4)). Medians of {rounds} rounds in turn (3 for long calls). ≈: extended "
             f"in proportion from fewer queries, always over all keys; who would take {LONGEST:.0f} s for its smallest "
             "call is left out. Error: largest of the first answers, against direct differences in float64, in units of "
-            f"the range of the values; above tol, nobody is ranked. KNeighbors averages the {NEIGHBOURS} nearest keys "
-            "and RadiusNeighbors those within √(2 ln(n/tol)) bandwidths: shown beside the others, not ranked. Load "
-            f"average at the end {os.getloadavg()[0]:.2f}.{absent}",
+            f"the range of the values; those above tol are not ranked. KNeighbors averages the {NEIGHBOURS} nearest "
+            "keys and RadiusNeighbors those within √(2 ln(n/tol)) bandwidths: shown beside the others, not ranked. "
+            f"Load average at the end {os.getloadavg()[0]:.2f}.{absent}",
             "",
             table(HEAD, rows),
             "",
@@ -172,8 +172,8 @@ def main() -> None:
         return
     from speed_plot import draw
 
-    told = [floor._asdict() for floor in (*floors, *ranks)]
-    save("speed", {"machine": machine, "cases": cases, "asked": told, "absent": field.absent}, text)
+    asked = [floor._asdict() for floor in (*floors, *ranks)]
+    save("speed", {"machine": machine, "cases": cases, "asked": asked, "absent": field.absent}, text)
     draw(cases, RESULTS / "speed.png")
 
 

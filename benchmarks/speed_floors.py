@@ -23,7 +23,7 @@ from speed_cases import CLUSTERED, TOL, Case
 from speed_peers import PEERS, TILED, pooling
 
 MILLION = 1_000_000
-BASE = 50_000  # rows that the time of everybody who sees all pairs is extended from
+BASE = 50_000  # rows that the time of all who visit all pairs is extended from
 FLOORS = {
     1: {PLAIN: 10_000.0, IN_PLACE: 10_000.0, TILED: 1_000.0},
     2: {TILED: 100.0},
@@ -109,10 +109,10 @@ def memory(cases: list[Case]) -> list[Floor]:
     found = []
     for case in cases:
         command = [sys.executable, __file__, str(case.d), str(case.n), str(case.bandwidth)]
-        told = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+        measured = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
         limit = BYTES * 2 * case.n * (case.d + 3) / 1e6
-        what, detail = f"{case.name}: peak memory", f"inputs {told['inputs_mb']:.0f} MB; {told['peak']}"
-        found.append(Floor(what, f"≤ {limit:,.0f} MB", f"{told['mb']:,.0f} MB", told["mb"] <= limit, detail))
+        what, detail = f"{case.name}: peak memory", f"inputs {measured['inputs_mb']:.0f} MB; {measured['peak']}"
+        found.append(Floor(what, f"≤ {limit:,.0f} MB", f"{measured['mb']:,.0f} MB", measured["mb"] <= limit, detail))
     return found
 
 

@@ -97,7 +97,7 @@ class Field:
         self.absent: dict[str, str] = {}
 
     def contestants(self, case: Case) -> list[Contestant]:
-        """Regard first, then whoever is installed and quick enough, all warm."""
+        """Regard first, then all peers that are installed and quick enough, all warm."""
         given, score = case.rows, Gaussian(case.w)
         found = [
             entered(REGARD, pooling(given, score), given.query, self._seconds),

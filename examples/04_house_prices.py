@@ -1,4 +1,4 @@
-"""A regressor that says which houses it looked at."""
+"""A regressor that says which houses it attended to."""
 
 from sklearn.model_selection import train_test_split
 
@@ -9,8 +9,8 @@ X_train, X_test, y_train, y_test = train_test_split(houses.X, houses.y, random_s
 model = NadarayaWatsonRegressor(bandwidth="scott").fit(X_train, y_train)
 print(f"R² on houses it has not seen: {model.score(X_test, y_test):.2f}")
 
-looked = model.attend(X_test[:1], top=3)
-print(f"the first answer, {model.predict(X_test[:1])[0]:.0f}, is {looked.mass[0]:.0%} made of:")
-for row, weight in zip(looked.index[0], looked.weight[0], strict=True):
+attended = model.attend(X_test[:1], top=3)
+print(f"the first answer, {model.predict(X_test[:1])[0]:.0f}, is {attended.mass[0]:.0%} made of:")
+for row, weight in zip(attended.index[0], attended.weight[0], strict=True):
     features = ", ".join(f"{name} {x:g}" for name, x in zip(houses.feature_names, X_train[row].round(2), strict=True))
     print(f"  {weight:6.1%} of a house sold for {y_train[row]:.0f} ({features})")

@@ -11,6 +11,14 @@ import regard
 
 ROOT = Path(regard.__file__).parent
 SOURCES = {path.relative_to(ROOT): path.read_text(encoding="utf-8") for path in sorted(ROOT.rglob("*.py"))}
+REPOSITORY = Path(__file__).parents[1]
+# Python beside the package, but for this file, which lists the words.
+BESIDE = {
+    path.relative_to(REPOSITORY): path.read_text(encoding="utf-8")
+    for folder in ("tests", "benchmarks", "tools", "examples")
+    for path in sorted((REPOSITORY / folder).rglob("*.py"))
+    if path != Path(__file__)
+}
 # Names in saved files stay.
 SAVED = re.compile(r'"Shelves"|\bshelves_')
 # Words of no field: rows are not told anything, engines do not vouch.
@@ -46,7 +54,7 @@ def test_words_that_mean_nothing_in_the_field_do_not_occur():
     unwanted = re.compile(rf"(?<![a-z])(?:{'|'.join(UNWANTED)})(?![a-z])", re.IGNORECASE)
     lines = [
         f"{path}:{number}: {line.strip()}"
-        for path, source in SOURCES.items()
+        for path, source in {**SOURCES, **BESIDE}.items()
         for number, line in enumerate(source.splitlines(), 1)
         if unwanted.search(SAVED.sub("", line))
     ]

@@ -325,16 +325,16 @@ def how_gauss_newton() -> Figure:
     theirs, seen = seen, []
     a, b = np.meshgrid(np.linspace(-1.5, 3, 60), np.linspace(-1.8, 2, 60))
     level = np.array([at(np.array([p, q])).value for p, q in zip(a.ravel(), b.ravel(), strict=True)]).reshape(a.shape)
-    fig, (valley, falls) = plt.subplots(1, 2, figsize=(10, 4.1), layout="constrained")
-    valley.contourf(a, b, level, levels=24, cmap="Blues_r")
+    fig, (contours, falls) = plt.subplots(1, 2, figsize=(10, 4.1), layout="constrained")
+    contours.contourf(a, b, level, levels=24, cmap="Blues_r")
     for path, colour, dash, name in ((theirs, VERMILION, "--", "L-BFGS"), (ours, INK, "-", "Gauss–Newton")):
         points = np.array([point for point, _ in path])
-        valley.plot(*points.T, color=colour, linestyle=dash, marker="o", markersize=4, linewidth=1.3, label=name)
+        contours.plot(*points.T, color=colour, linestyle=dash, marker="o", markersize=4, linewidth=1.3, label=name)
         falls.semilogy([value for _, value in path], color=colour, linestyle=dash, marker="o", markersize=4, label=name)
-    valley.set(
+    contours.set(
         xlabel="log w of column 0", ylabel="log w of column 1", title="left-out error", xlim=(-1.5, 3), ylim=(-1.8, 2)
     )
-    valley.legend(loc="lower left")
+    contours.legend(loc="lower left")
     falls.set(xlabel="evaluation", ylabel="mean squared left-out error")
     falls.grid(color=HAIRLINE, linewidth=0.6)
     falls.legend()

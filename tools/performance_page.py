@@ -250,7 +250,7 @@ def page() -> str:
 
 
 def behind(result: Result) -> list[str]:
-    """The lines of one result, below its title; none if nobody is ahead and all was reached."""
+    """The lines of one result, below its title; none if no other library is ahead and all was reached."""
     lines = [*others_ahead(result.name), *(f"missed: {line}" for line in missed(result.name))]
     return [f"- **{result.title}**", *(f"  - {line}" for line in lines)] if lines else []
 

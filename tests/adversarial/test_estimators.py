@@ -246,7 +246,7 @@ def test_rows_to_add_that_are_an_error_leave_the_model_as_it_was(name):
     rows = [(line, bad, np.resize(y, count(bad)), None, match) for line, (bad, match) in ASKED.items()]
     rows += [(line, X, bad, None, match) for line, bad, match in (BAD_LABELS if is_classifier(model) else BAD_NUMBERS)]
     rows += [(line, X, y, bad, match) for line, bad, match in BAD_WEIGHTS if line == 45]
-    for line, given, told, weight, match in rows:
+    for line, given, targets, weight, match in rows:
         with pytest.raises(ERRORS, match=match):
-            print(f"line {line} got past:", model.partial_fit(given, told, sample_weight=weight))
+            print(f"line {line} got past:", model.partial_fit(given, targets, sample_weight=weight))
     assert np.array_equal(answer(model), before)

@@ -245,7 +245,7 @@ def test_76_an_unreadable_file(tmp_path: Path) -> None:
     path = tmp_path / "secret.csv"
     path.write_bytes(GOOD)
     path.chmod(0)
-    # root may read everything, so the reading is done by somebody else.
+    # root may read everything, so the reading is done by another user.
     code = (
         "import os, sys, regard.data\n"
         "os.chdir(sys.argv[1])\n"

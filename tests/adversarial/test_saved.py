@@ -46,7 +46,7 @@ def model_of(kind):
     return fitted(kind) if kind in ALL else OTHERS[kind]()
 
 
-def told(kind, model):
+def answers_of(kind, model):
     """What a model answers, as numbers."""
     if kind in ("words", "heads of words"):
         return model.predict(TABLE[["a", "word"]])
@@ -69,9 +69,9 @@ def places(content, seed):
 @every_kind
 def test_a_whole_file_answers_the_same(kind, path):
     regard.save(model_of(kind), path)
-    expected = told(kind, model_of(kind))
+    expected = answers_of(kind, model_of(kind))
     for mapped in (False, True):
-        assert np.array_equal(told(kind, regard.load(path, mapped=mapped)), expected)
+        assert np.array_equal(answers_of(kind, regard.load(path, mapped=mapped)), expected)
 
 
 @every_kind
@@ -98,8 +98,8 @@ def test_105_a_flipped_byte(kind, path):
         # Mapped, what is not read is not checked, such as the date of a member: a model that is made is the one saved.
         with suppress(StoreError):
             made = regard.load(path, mapped=True)
-            expected = told(kind, model_of(kind)) if expected is None else expected
-            assert np.array_equal(told(kind, made), expected), where
+            expected = answers_of(kind, model_of(kind)) if expected is None else expected
+            assert np.array_equal(answers_of(kind, made), expected), where
 
 
 class Trap:

@@ -119,12 +119,12 @@ def test_7_gaps_are_taken_where_they_are_asked_for(name):
                     ask(given)
             else:
                 assert ask(given) is not None, line
-    told = model.predict_proba if is_classifier(model) else model.predict
-    assert np.isfinite(told(GAPS[0][1])).all()
+    predict = model.predict_proba if is_classifier(model) else model.predict
+    assert np.isfinite(predict(GAPS[0][1])).all()
     rest = np.arange(24) != 3
-    assert np.allclose(told(GAPS[0][1])[rest], told(FRAME)[rest], rtol=1e-10, atol=1e-12)
+    assert np.allclose(predict(GAPS[0][1])[rest], predict(FRAME)[rest], rtol=1e-10, atol=1e-12)
     for line, given, _ in GAPS:
-        assert np.isfinite(getattr(clone(model).fit(given, target(model)), told.__name__)(FRAME)).all(), line
+        assert np.isfinite(getattr(clone(model).fit(given, target(model)), predict.__name__)(FRAME)).all(), line
 
 
 @every_taker

@@ -201,8 +201,8 @@ def test_34_duplicates_with_conflicting_y_are_averaged(name):
     """Wherever keys are distinguished, duplicates count as one row with their mean."""
     rows = np.repeat(X, 2, axis=0)
     if name in CLASSIFIERS:
-        told = answer(fit(name, rows, np.tile(["a", "b"], 12)))
-        assert np.allclose(told, 0.5, atol=1e-6)
+        probability = answer(fit(name, rows, np.tile(["a", "b"], 12)))
+        assert np.allclose(probability, 0.5, atol=1e-6)
         return
     pairs = np.column_stack([Y, -3.0 * Y]).ravel()
     twice = fit(name, rows, pairs)

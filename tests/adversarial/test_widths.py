@@ -29,18 +29,18 @@ def fit(name, bandwidth, rows=X, y=None, kernel="gaussian", **given):
     return clone(TAKERS[name]).set_params(bandwidth=bandwidth, kernel=kernel).fit(rows, y, **given)
 
 
-TOLD = {True: np.unique(LABELS) == LABELS[:, None], False: Y}
+TARGETS = {True: np.unique(LABELS) == LABELS[:, None], False: Y}
 
 
 def is_nearest(name, got, at):
     """Whether answers are those of the nearest row or, beyond 1e8, of all that float64 cannot distinguish from it."""
-    told, right = TOLD[name in CLASSIFIERS], []
+    targets, right = TARGETS[name in CLASSIFIERS], []
     for query, one in zip(at, got, strict=True):
         exact = [sum((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(query, row, strict=True)) for row in X]
         squares = (((query - X) / np.abs(query).max()) ** 2).sum(axis=1)
-        expected = [told[int(np.argmin(exact))]]
+        expected = [targets[int(np.argmin(exact))]]
         if np.abs(query).max() > 1e8:
-            expected.append(told[squares == squares.min()].mean(axis=0))
+            expected.append(targets[squares == squares.min()].mean(axis=0))
         right.append(any(np.allclose(one, answer, rtol=1e-12) for answer in expected))
     return all(right)
 
@@ -76,14 +76,14 @@ def test_25_26_31_the_narrowest_see_the_nearest_row(name, kernel, bandwidth):
         got = answer(model, far)
         assert is_nearest(name, got, far)
         assert is_nearest(name, answer(model, np.resize(far, (60, 2))), np.resize(far, (60, 2)))
-        assert np.allclose(model.effective_weights(far) @ TOLD[name in CLASSIFIERS], got, rtol=1e-12)
+        assert np.allclose(model.effective_weights(far) @ TARGETS[name in CLASSIFIERS], got, rtol=1e-12)
         effects = [model.marginal_effects(far)] + ([model.slopes(far)] if "Linear" in name else [])
         assert np.isfinite(effects[0]).all()
         assert np.isfinite(effects[-1]).all()
         assert distance > 1e8 or not any(part.any() for part in effects)
-        told = model.explain(far)
-        assert (told.distance > 0.0).all()
-        assert told.far.all() or distance == 1.0
+        explanation = model.explain(far)
+        assert (explanation.distance > 0.0).all()
+        assert explanation.far.all() or distance == 1.0
         if name not in CLASSIFIERS:
             assert np.isfinite(model.predict_interval(far, 0.5)).all()
 

@@ -115,11 +115,11 @@ def test_order_place_and_units_do_not_matter():
 def test_weight_k_is_k_copies():
     X, y = data(60)
     times = np.random.default_rng(2).integers(0, 4, len(X))
-    told = NadarayaWatsonRegressor(bandwidth="adaptive").fit(X, y, sample_weight=times)
+    weighted = NadarayaWatsonRegressor(bandwidth="adaptive").fit(X, y, sample_weight=times)
     copied = fitted(X=X.repeat(times, axis=0), y=y.repeat(times))
-    assert told.neighbours_ == copied.neighbours_
-    assert np.allclose(told.predict(X), copied.predict(X), rtol=1e-9)
-    assert np.isnan(told.loo_predictions_[times == 0]).all()
+    assert weighted.neighbours_ == copied.neighbours_
+    assert np.allclose(weighted.predict(X), copied.predict(X), rtol=1e-9)
+    assert np.isnan(weighted.loo_predictions_[times == 0]).all()
 
 
 def test_importances_count_as_rows_and_weigh_as_given():

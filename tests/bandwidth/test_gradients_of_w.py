@@ -148,7 +148,7 @@ def test_the_ridge(ridge, engine):
 )
 @pytest.mark.parametrize("degree", [0, 1])
 def test_other_kernels(kernel, degree, engine):
-    """Where everybody has company; a pair that enters or leaves has no slope to compare."""
+    """Where no row is empty; a pair that enters or leaves has no slope to compare."""
     X, y = data(2, n=40)
     X = np.tanh(X)
     v = unit_columns(y)
@@ -195,11 +195,11 @@ def test_weights_and_groups(engine):
     counts, groups = rng.integers(1, 4, N), rng.integers(0, 9, N)
     for w in (0.3, np.array([2.0, 0.7])):
         for degree, ridge in ((0, 0.0), (1, 0.0), (1, 0.1)):
-            told = Objective.of(X, y, degree=degree, sample_weight=counts, engine=engine)(w, ridge, gradient=True)
+            weighted = Objective.of(X, y, degree=degree, sample_weight=counts, engine=engine)(w, ridge, gradient=True)
             copied = Objective.of(X.repeat(counts, axis=0), y.repeat(counts), degree=degree, engine=engine)
             found = copied(w, ridge, gradient=True)
-            assert np.allclose(told.w, found.w, rtol=1e-9, atol=1e-12)
-            assert np.isclose(told.log_ridge, found.log_ridge, rtol=1e-9, atol=1e-12)
+            assert np.allclose(weighted.w, found.w, rtol=1e-9, atol=1e-12)
+            assert np.isclose(weighted.log_ridge, found.log_ridge, rtol=1e-9, atol=1e-12)
             objective = Objective.of(X, y, degree=degree, groups=groups, engine=engine)
             got = np.atleast_1d(objective(w, ridge, gradient=True).w)
             for i in range(got.size):

@@ -54,9 +54,9 @@ def test_standard_and_rank_scores():
 
 def test_repetitions_are_copies_to_a_scaling():
     counts = np.arange(80) % 3 + 1
-    told, copied = Scaling.of(X, counts.astype(float)), Scaling.of(X.repeat(counts, axis=0), np.ones(counts.sum()))
+    weighted, copied = Scaling.of(X, counts.astype(float)), Scaling.of(X.repeat(counts, axis=0), np.ones(counts.sum()))
     for t in (0.0, 1.0):
-        assert np.allclose(told(AT, np.full(2, t)), copied(AT, np.full(2, t)), rtol=1e-12)
+        assert np.allclose(weighted(AT, np.full(2, t)), copied(AT, np.full(2, t)), rtol=1e-12)
 
 
 # ---- distinct rows
@@ -65,11 +65,11 @@ def test_repetitions_are_copies_to_a_scaling():
 def test_copies_and_weights_are_the_same_distinct_rows():
     counts = RNG.integers(0, 4, 80)
     order = RNG.permutation(80)
-    told = distinct(X[order], Y[order], counts[order])
+    weighted = distinct(X[order], Y[order], counts[order])
     copied = distinct(X.repeat(counts, axis=0), Y.repeat(counts), None)
-    for a, b in zip(told[:3], copied[:3], strict=True):
+    for a, b in zip(weighted[:3], copied[:3], strict=True):
         assert np.array_equal(a, b)
-    answers = expand_rows(told.value[:, None], told.place)[:, 0]
+    answers = expand_rows(weighted.value[:, None], weighted.place)[:, 0]
     assert np.array_equal(np.isnan(answers), counts[order] == 0)
     assert np.array_equal(answers[counts[order] > 0], Y[order][counts[order] > 0])
 

@@ -55,10 +55,10 @@ def test_gcv_and_aicc_from_the_hat_matrix(name, degree, engine):
 def test_penalised_criteria_of_repetitions_are_those_of_copies(degree, criterion):
     X, y = example()
     counts = np.random.default_rng(1).integers(0, 4, len(y))
-    told = Objective.of(X, y, degree=degree, criterion=criterion, sample_weight=counts)
+    weighted = Objective.of(X, y, degree=degree, criterion=criterion, sample_weight=counts)
     copied = Objective.of(X.repeat(counts, axis=0), y.repeat(counts), degree=degree, criterion=criterion)
     for w in (0.3, np.array([1.0, 0.5])):
-        a, b = told(w, gradient=True), copied(w, gradient=True)
+        a, b = weighted(w, gradient=True), copied(w, gradient=True)
         assert np.isclose(a.value, b.value, rtol=1e-11)
         assert np.allclose(a.w, b.w, rtol=1e-9, atol=1e-12)
 
@@ -167,10 +167,10 @@ def test_empty_rows_take_the_nearest_other(name, degree, engine):
     assert found.empty == 3
     assert np.allclose(found.answer[3:, 0], [8.0, 7.0, 8.0])
     assert np.isfinite(found.w).all()
-    everybody = Objective.of(X, y, kernel=name, degree=degree, engine=engine)(100.0, gradient=True)
-    assert everybody.empty == 6
-    assert np.allclose(everybody.answer[:, 0], [2.0, 2.0, 2.0, 8.0, 7.0, 8.0])  # the middle row's neighbours tie: 0, 4
-    assert not np.any(everybody.w)
+    all_empty = Objective.of(X, y, kernel=name, degree=degree, engine=engine)(100.0, gradient=True)
+    assert all_empty.empty == 6
+    assert np.allclose(all_empty.answer[:, 0], [2.0, 2.0, 2.0, 8.0, 7.0, 8.0])  # the middle row's neighbours tie: 0, 4
+    assert not np.any(all_empty.w)
 
 
 def test_empty_rows_and_groups():

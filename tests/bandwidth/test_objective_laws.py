@@ -93,14 +93,14 @@ def test_repetitions_are_copies_of_which_one_leaves(name, degree, ridge, engine)
     counts = np.random.default_rng(2).integers(0, 4, len(y))
     for w in (W[1], 3.0 * W[0]):
         options = {"kernel": name, "degree": degree, "engine": engine}
-        told = Objective.of(X, y, sample_weight=counts, **options)(w, ridge, gradient=True)
+        weighted = Objective.of(X, y, sample_weight=counts, **options)(w, ridge, gradient=True)
         copied = Objective.of(X.repeat(counts, axis=0), y.repeat(counts), **options)(w, ridge, gradient=True)
         kept = counts > 0
-        assert np.allclose(told.answer.repeat(counts[kept], axis=0), copied.answer, rtol=1e-9, atol=1e-10)
-        assert np.isclose(told.value, copied.value, rtol=1e-10)
+        assert np.allclose(weighted.answer.repeat(counts[kept], axis=0), copied.answer, rtol=1e-9, atol=1e-10)
+        assert np.isclose(weighted.value, copied.value, rtol=1e-10)
         if degree == 0 or ridge or not copied.empty:
-            assert np.allclose(told.w, copied.w, rtol=1e-7, atol=1e-9)
-        assert np.isclose(told.log_ridge, copied.log_ridge, rtol=1e-7, atol=1e-9)
+            assert np.allclose(weighted.w, copied.w, rtol=1e-7, atol=1e-9)
+        assert np.isclose(weighted.log_ridge, copied.log_ridge, rtol=1e-7, atol=1e-9)
 
 
 def test_ones_are_no_weights_at_all():

@@ -128,13 +128,13 @@ def restarted(objective, seed, ridge, starts=5):
     rng = np.random.default_rng(seed)
     ends = []
     for _ in range(starts):
-        trail = SearchLog(objective, ridge, None)
+        log = SearchLog(objective, ridge, None)
         start = rng.uniform(np.log(0.05), np.log(20.0), shape.size)
-        ends.append(descend(trail, shape, start, trail.first_ridge).value)
+        ends.append(descend(log, shape, start, log.first_ridge).value)
     return objective.in_units_of_y(min(ends))
 
 
-# mode → degree, ridge, and in how many of fifty problems other starts find more: bare lines have countless valleys
+# mode → degree, ridge, and in how many of fifty problems other starts find more: bare lines have countless minima
 MODES = {"mean": (0, 0.0, 0), "line": (1, 0.0, 1), "learned ridge": (1, None, 0)}
 
 
@@ -296,10 +296,10 @@ def test_metrics_are_nested():
 def test_repetitions_are_copies():
     X, y = random_problem(1)
     counts = np.random.default_rng(14).integers(0, 4, len(y))
-    told = learn(Objective.of(X, y, sample_weight=counts))
+    weighted = learn(Objective.of(X, y, sample_weight=counts))
     copied = learn(Objective.of(X.repeat(counts, axis=0), y.repeat(counts)))
-    assert np.isclose(told.value, copied.value, rtol=1e-8)
-    assert np.allclose(told.w, copied.w, rtol=1e-4)
+    assert np.isclose(weighted.value, copied.value, rtol=1e-8)
+    assert np.allclose(weighted.w, copied.w, rtol=1e-4)
 
 
 @pytest.mark.usefixtures("light_search")
@@ -360,7 +360,7 @@ def test_huge_offsets(offset, degree):
     rng = np.random.default_rng(18)
     X = np.round(rng.normal(size=(60, 2)) * 2**20) / 2**20
     y = np.round((np.sin(2.0 * X[:, 0]) + X[:, 1] + 0.2 * rng.normal(size=60)) * 2**20) / 2**20
-    # Without a ridge lines have jumps in w, and which side a walk ends on is a matter of rounding.
+    # Without a ridge lines have jumps in w, and which side a descent ends on is a matter of rounding.
     plain, moved = (learn(Objective.of(X + a, y + a, degree=degree), ridge=0.1 * degree) for a in (0.0, offset))
     assert np.isclose(plain.value, moved.value, rtol=1e-6)
     assert np.allclose(plain.w, moved.w, rtol=1e-3)

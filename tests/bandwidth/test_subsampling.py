@@ -27,7 +27,7 @@ def batches(monkeypatch):
 
 
 @pytest.fixture
-def bags(monkeypatch):
+def subsamples(monkeypatch):
     borders = {
         "MAX_ROWS_ALL_EVALUATED": 500,
         "EVALUATED_ROWS": 400,
@@ -116,31 +116,31 @@ def test_few_rows_are_all_evaluated(batches):
     assert one.looked_at is None
 
 
-def test_bags_find_the_bandwidth_of_all_rows(bags):
+def test_subsamples_find_the_bandwidth_of_all_rows(subsamples):
     X, y = data(3000)
     objective = Objective.of(X, y)
     some, every = learn_from_subsamples(objective), learn(objective)
     assert some.looked_at == 1600
     assert np.allclose(some.w, every.w, rtol=0.4)
     assert objective(some.w).value <= 1.01 * objective(every.w).value
-    told = ~np.isnan(some.answer[:, 0])
-    assert told.sum() == 600
-    assert np.allclose(some.answer[told], objective(some.w).answer[told])
+    answered = ~np.isnan(some.answer[:, 0])
+    assert answered.sum() == 600
+    assert np.allclose(some.answer[answered], objective(some.w).answer[answered])
 
 
-def test_bags_are_averaged_and_sharpened():
+def test_subsamples_are_averaged_and_rescaled():
     """The best bandwidth of m rows is wider than that of n, by (n/m)^(1/(d + 4))."""
     X, y = data(100, 3)
     one = learn(Objective.of(X, y))
-    bags = [one._replace(w=np.array(w)) for w in ([1.0, 2.0, 0.0], [4.0, 2.0, 0.0], [2.0, 2.0, 0.1])]
-    joined = averaged_searches(bags, 64.0)
+    searches = [one._replace(w=np.array(w)) for w in ([1.0, 2.0, 0.0], [4.0, 2.0, 0.0], [2.0, 2.0, 0.1])]
+    joined = averaged_searches(searches, 64.0)
     assert np.allclose(joined.w, [4.0, 4.0, 0.0])
     assert joined.evaluations == 3 * one.evaluations
     matrices = [one._replace(w=np.diag([1.0, 2.0, 3.0])), one._replace(w=np.diag([3.0, 4.0, 5.0]))]
     assert np.allclose(averaged_searches(matrices, 2.0**7).w, 2.0 * np.diag([2.0, 3.0, 4.0]))
 
 
-def test_a_useless_feature_is_smoothed_out_by_most_bags(bags):
+def test_a_useless_feature_is_smoothed_out_by_most_subsamples(subsamples):
     rng = np.random.default_rng(5)
     X, y = data(2000)
     found = learn_from_subsamples(Objective.of(np.c_[X, rng.normal(size=2000)], y))
@@ -148,13 +148,13 @@ def test_a_useless_feature_is_smoothed_out_by_most_bags(bags):
     assert found.w[0] > 1.0
 
 
-@pytest.mark.parametrize("border", ["batches", "bags"])
+@pytest.mark.parametrize("border", ["batches", "subsamples"])
 def test_estimators(border, request, tmp_path):
     request.getfixturevalue(border)
     X, y = data(2000)
     model = NadarayaWatsonRegressor().fit(X, y)
     assert model.loo_score_ == pytest.approx(0.84, abs=0.06)
-    assert np.isnan(model.loo_predictions_).sum() == (1400 if border == "bags" else 0)
+    assert np.isnan(model.loo_predictions_).sum() == (1400 if border == "subsamples" else 0)
     assert (NadarayaWatsonRegressor().fit(X, y).w_ == model.w_).all()
     other = NadarayaWatsonRegressor(random_state=1).fit(X, y)
     assert (other.w_ != model.w_).all()
@@ -168,7 +168,7 @@ def test_estimators(border, request, tmp_path):
     assert (labels.predict(X) == (y > 0.0)).mean() > 0.8
 
 
-def test_repetitions_and_groups_go_along(bags):
+def test_repetitions_and_groups_go_along(subsamples):
     X, y = data(2000)
     rng = np.random.default_rng(1)
     times, groups = rng.integers(1, 4, 2000), rng.integers(0, 500, 2000)
@@ -178,7 +178,7 @@ def test_repetitions_and_groups_go_along(bags):
         assert 0.01 < found.value < 0.13
 
 
-def test_a_matrix(bags):
+def test_a_matrix(subsamples):
     X, y = data(2000, 2)
     found = learn_from_subsamples(Objective.of(X, y), "full")
     assert found.w.shape == (2, 2)

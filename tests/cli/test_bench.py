@@ -29,13 +29,13 @@ def small(monkeypatch) -> None:
 
 
 def contestant(answers: Any, of: int, seconds: list[float]) -> race.Contestant:
-    return race.Contestant("somebody", lambda: answers, answers, of, seconds=seconds)
+    return race.Contestant("peer", lambda: answers, answers, of, seconds=seconds)
 
 
 def test_help_says_what_it_does(capfd) -> None:
-    told = " ".join(ok(capfd, "bench", "--help")[0].split())
-    assert "--out" in told
-    assert "141 the output pipe" in told
+    printed = " ".join(ok(capfd, "bench", "--help")[0].split())
+    assert "--out" in printed
+    assert "141 the output pipe" in printed
 
 
 def test_table_and_json_say_the_same(here: Path, small, capfd) -> None:
@@ -110,12 +110,12 @@ def test_a_slow_contestant_takes_fewer_queries(monkeypatch) -> None:
         return query[:, 0]
 
     enter = partial(race.entered, query=GIVEN.query, seconds=1.0, least=4)
-    slow, quick = (enter("somebody", partial(answer, each=each)) for each in (0.05, 1e-6))
+    slow, quick = (enter("peer", partial(answer, each=each)) for each in (0.05, 1e-6))
     assert (slow.queries, slow.part, slow.calls) == (20, True, 1)
     assert (quick.queries, quick.part) == (300, False)
     # So short a call is repeated until it is long enough to time.
     assert quick.calls == 100
-    slowest = enter("somebody", partial(answer, each=9.0))
+    slowest = enter("peer", partial(answer, each=9.0))
     race.race([slowest, slow], 3, rest=0.0)
     assert slowest.queries == 4
     assert slowest.time == pytest.approx(9.0 * 300)
@@ -143,7 +143,7 @@ def test_errors_are_in_units_of_the_range_and_no_number_is_the_worst() -> None:
     field = [contestant(answers, 300, [1.0]) for answers in (TRUTH, off, nothing)]
     race.judge(field, GIVEN, W, pairs=300 * 80)
     assert [one.error for one in field] == [0.0, pytest.approx(0.25), np.inf]
-    # Only the first queries are looked at.
+    # Only the first queries are checked.
     race.judge(field, GIVEN, W, pairs=300 * 50)
     assert field[1].error == 0.0
 

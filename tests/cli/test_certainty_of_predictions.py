@@ -42,12 +42,12 @@ def test_rows_are_counted_one_way(here: Path, capfd) -> None:
     model = regard.NadarayaWatsonRegressor(bandwidth=1.0).fit(X, X[:, 0]).forget([1, 2])
     regard.save(model, "m.regard")
     Path("x.csv").write_text("x\n" + "".join(f"{x}\n" for x in (0.0, 30.0, 50.0)))
-    told = model.explain(np.array([[0.0], [30.0], [50.0]]), top=1)
-    assert told.row[:, 0].tolist() == [0, 3, 5]
+    explanation = model.explain(np.array([[0.0], [30.0], [50.0]]), top=1)
+    assert explanation.row[:, 0].tolist() == [0, 3, 5]
     found = rows(ok(capfd, "attend", "m.regard", "x.csv", "--top", "1")[0])
     assert [(row["query"], row["key"]) for row in found] == [("0", "0"), ("1", "3"), ("2", "5")]
     assert [row["row_1"] for row in rows(ok(capfd, "predict", "m.regard", "x.csv", "--explain", "1")[0])] == list("035")
-    printed = str(told[1]).splitlines()
+    printed = str(explanation[1]).splitlines()
     assert (printed[0], printed[-1].split()[0]) == ("Row 1: predicted 30.", "3")
     for command in ("attend", "predict"):
         assert "Rows are counted from 0" in " ".join(ok(capfd, command, "--help")[0].split())
@@ -88,8 +88,10 @@ def test_fit_keeps_what_intervals_need_and_answers_are_the_same(here: Path, capf
     ok(capfd, *fit, "bare.regard")
     assert hasattr(regard.load("kept.regard"), "spread_")
     assert not hasattr(regard.load("bare.regard"), "spread_")
-    told = [ok(capfd, "predict", name, "houses.csv", "--interval", "0.9") for name in ("kept.regard", "bare.regard")]
-    assert told[0] == told[1]
+    intervals = [
+        ok(capfd, "predict", name, "houses.csv", "--interval", "0.9") for name in ("kept.regard", "bare.regard")
+    ]
+    assert intervals[0] == intervals[1]
 
 
 def test_ctrl_c_while_it_is_measured_keeps_the_model(here: Path, capfd, monkeypatch) -> None:

@@ -28,7 +28,7 @@ def process(*arguments: str, unbuffered: str = "") -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
-        # A shell may have told its children to ignore Ctrl-C.
+        # A shell may have its children ignore Ctrl-C.
         preexec_fn=restore_interrupt,
     )
 

@@ -89,15 +89,15 @@ def test_an_error_says_of_which_rows(here, line, capfd, small) -> None:
 
 def test_a_bar_on_a_terminal(monkeypatch, capfd) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with reading_bar("Predicting") as walk:
-        walk(0.5, 70_000)
-        walk(1.0, 140_000)
+    with reading_bar("Predicting") as advance:
+        advance(0.5, 70_000)
+        advance(1.0, 140_000)
     assert "140,000 rows" in capfd.readouterr().err
-    with reading_bar("Predicting") as walk:
-        walk(None, 7)
+    with reading_bar("Predicting") as advance:
+        advance(None, 7)
     assert "7 rows" in capfd.readouterr().err
-    with reading_bar("Predicting", quiet=True) as walk:
-        walk(1.0, 7)
+    with reading_bar("Predicting", quiet=True) as advance:
+        advance(1.0, 7)
     assert capfd.readouterr().err == ""
 
 

@@ -11,8 +11,8 @@ from regard.cli import main, tour_command
 from support.command import files, ok, refused
 
 
-class Told:
-    """What a tour returns, without the walk."""
+class TourResult:
+    """What a tour returns, without its computations."""
 
     page = Path("index.html")
     columns = ("Station", "Question", "Answer")
@@ -25,13 +25,13 @@ def quick_tour(monkeypatch) -> list[dict[str, Any]]:
 
     calls: list[dict[str, Any]] = []
 
-    def run(out: Path, lang: str, seed: int, progress: Any) -> type[Told]:
+    def run(out: Path, lang: str, seed: int, progress: Any) -> type[TourResult]:
         calls.append({"lang": lang, "seed": seed})
         progress(1, 1, "Average pooling")
         (out / "figures").mkdir(parents=True)
         (out / "figures" / "01.png").write_bytes(b"png")
         (out / "index.html").write_text("page")
-        return Told
+        return TourResult
 
     monkeypatch.setattr(regard.tour, "run", run)
     return calls

@@ -82,10 +82,10 @@ def test_eval_prints_exact_bleu_and_chrf(capfd) -> None:
     # Words of one to four letters are one token each.
     assert [line.split()[0] for line in out.splitlines()] == ["exact", "chrF", "BLEU", "pairs", "BLEU"]
     assert "most of these targets have fewer, typically 1: read the exact matches instead" in out
-    told = json.loads(ok(capfd, "translate", "eval", model, "a.txt", "--target", "b.txt", "--json")[0])
-    assert told["pairs"] == 150
-    assert f"{told['exact']:.2%}" in out
-    assert f"{told['chrf']:.2f}" in out
+    report = json.loads(ok(capfd, "translate", "eval", model, "a.txt", "--target", "b.txt", "--json")[0])
+    assert report["pairs"] == 150
+    assert f"{report['exact']:.2%}" in out
+    assert f"{report['chrf']:.2f}" in out
 
 
 def test_eval_of_a_model_in_small_letters_compares_small_letters(capfd) -> None:
@@ -441,8 +441,8 @@ def test_an_ensemble_translates_and_other_vocabularies_are_refused(capfd) -> Non
     both = Translator.ensemble([Translator.load(model), Translator.load("two/model.regard")])
     out, _ = ok(capfd, "translate", "run", model, "a.txt", "--ensemble", "two/model.regard")
     assert out.splitlines() == [one.text for one in both.translate(Path("a.txt").read_text().splitlines())]
-    told = ok(capfd, "translate", "eval", model, "pairs.tsv", "--ensemble", "two/model.regard", "--json")[0]
-    assert json.loads(told)["pairs"] == 150
+    printed = ok(capfd, "translate", "eval", model, "pairs.tsv", "--ensemble", "two/model.regard", "--json")[0]
+    assert json.loads(printed)["pairs"] == 150
     Path("few.tsv").write_text("ab\tba\n" * 30 + "ba\tab\n" * 30)
     ok(capfd, "translate", "train", "few.tsv", "--valid", "few.tsv", "--out", "few", "--epochs", "1", *SMALL)
     refusal = refused(capfd, "translate", "run", model, "a.txt", "--ensemble", "few/model.regard")

@@ -14,7 +14,7 @@ def small_cluster():
     import dask
     from distributed import Client, LocalCluster
 
-    # Without an address of its own dask's web server listens to everybody.
+    # Without an address of its own dask's web server listens on all addresses.
     options = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
     # On a busy machine a killed worker may take longer to start again than dask waits before it gives up on it.
     patient = dask.config.set({"distributed.deploy.lost-worker-timeout": "10 minutes"})

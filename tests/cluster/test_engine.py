@@ -77,7 +77,7 @@ def test_on_a_cluster_of_processes(on_cluster):
 
 @pytest.mark.xdist_group("cluster")
 def test_under_joblib(on_cluster):
-    """Whoever spreads fits over a cluster by joblib finds that estimators travel."""
+    """Estimators are sent to workers when joblib spreads fits over a cluster."""
     from joblib import parallel_config
 
     model = regard.NadarayaWatsonRegressor(bandwidth=0.3)

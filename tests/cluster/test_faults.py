@@ -38,7 +38,7 @@ Y = np.sin(2.0 * X[:, 0]) + 0.1 * RNG.normal(size=3000)
 
 
 def slowly(block, seconds=0.05):
-    """A block that takes its time, so that a kill finds somebody at work."""
+    """A block that takes its time, so that a kill finds a worker at work."""
     time.sleep(seconds)
     return block
 
@@ -187,7 +187,7 @@ def test_a_task_that_cannot_succeed_fails_with_its_cause(on_cluster):
 
 
 def test_98_scattered_data_that_is_lost_is_an_error(fresh):
-    """Nobody can make again what was only ever sent to one worker."""
+    """What was only ever sent to one worker cannot be made again."""
     (worker, *_) = fresh.scheduler_info()["workers"]
     future = fresh.scatter(X, workers=[worker], broadcast=False)
     key = da.from_delayed(delayed(np.asarray)(future), X.shape, dtype=float)

@@ -21,7 +21,7 @@ from support.cuts import cut
 from support.soak import FULL
 
 RNG = np.random.default_rng(2)
-# Beyond 512 rows a search does not look for further valleys: some tens of evaluations instead of hundreds.
+# Beyond 512 rows a search does not look for further minima: some tens of evaluations instead of hundreds.
 N = 520
 X = RNG.normal(size=(N, 2)) * [1.0, 10.0] + [0.0, 100.0]
 Y = np.sin(2.0 * X[:, 0]) + 0.2 * RNG.normal(size=N)
@@ -172,7 +172,7 @@ def test_beyond_that_all_rows_are_evaluated_where_that_is_quick(tiny):
     assert np.allclose(there.bandwidth_, here.bandwidth_, rtol=1e-5)
 
 
-def test_where_pairs_cannot_be_avoided_bags_are_searched(tiny):
+def test_where_pairs_cannot_be_avoided_subsamples_are_searched(tiny):
     tiny.setattr(subsampling, "MAX_SECONDS_PER_ROW", 0.0)
     x, y = many_rows(400)
     exact = regard.NadarayaWatsonRegressor().fit(x[:300], y[:300])
@@ -192,7 +192,7 @@ def test_subsamples_that_hold_every_row_learn_what_one_machine_learns(monkeypatc
     assert np.allclose(there.bandwidth_, here.bandwidth_, rtol=1e-4)
 
 
-def test_heads_from_a_bag_and_last_steps_by_map_and_reduce(monkeypatch):
+def test_heads_from_a_subsample_and_last_steps_by_map_and_reduce(monkeypatch):
     monkeypatch.setattr(cluster_fit, "MAX_ROWS_ON_ONE_WORKER_FOR_HEADS", 0)
     for model, y in ((regard.KernelRegressor(), Y), (regard.KernelClassifier(), NUMBERS)):
         here, there = clone(model).fit(X, y), clone(model).fit(cut(X, "halves"), cut(y, "halves"))

@@ -181,11 +181,11 @@ def test_the_plan_states_pairs_bytes_and_time():
     plan = regard.explain_plan(lazy, lazy, lazy, Gaussian(1.0))
     assert plan.blocks == (10, 10)
     assert 10 <= plan.pairs <= 30
-    told = str(plan)
-    assert "1,000 queries in 10 chunks × 1,000 keys in 10 chunks" in told
-    assert f"{plan.pairs} of 100 pairs of chunks are pooled" in told
-    assert "never scheduled" in told
-    assert "bytes" in told
+    text = str(plan)
+    assert "1,000 queries in 10 chunks × 1,000 keys in 10 chunks" in text
+    assert f"{plan.pairs} of 100 pairs of chunks are pooled" in text
+    assert "never scheduled" in text
+    assert "bytes" in text
 
 
 def test_names_of_tasks_can_be_read():

@@ -29,8 +29,8 @@ class Rows:
         key[rng.random(160) < 0.2] = key[0]  # the same place many times
         self.key = key[np.argsort(key[:, 0], kind="stable")]
         cuts = np.sort(rng.integers(0, 160, 12))
-        cuts = np.r_[0, cuts, cuts[-1], 160]  # twice the same: nobody stands between
-        self.shelf = np.repeat(np.arange(len(cuts) - 1), np.diff(cuts))
+        cuts = np.r_[0, cuts, cuts[-1], 160]  # twice the same: an empty block between
+        self.block = np.repeat(np.arange(len(cuts) - 1), np.diff(cuts))
         self.weight = {
             "none": np.ones(160),
             "counts": rng.integers(0, 4, 160).astype(float),
@@ -45,10 +45,10 @@ class Rows:
         )
 
     @property
-    def shelves(self) -> BlockBounds:
+    def blocks(self) -> BlockBounds:
         parts = [
             (self.key[at], np.log(self.weight[at]))
-            for at in ((self.shelf == number) & (self.weight > 0) for number in range(self.shelf[-1] + 1))
+            for at in ((self.block == number) & (self.weight > 0) for number in range(self.block[-1] + 1))
         ]
         nothing = np.zeros(self.key.shape[1])
         return BlockBounds(
@@ -68,19 +68,19 @@ class Rows:
         top = heights.max(axis=1, keepdims=True)
         mass = np.exp(heights - np.where(np.isfinite(top), top, 0.0))
         total = mass.sum(axis=1)
-        return (mass * ~seen[:, self.shelf]).sum(axis=1) / np.where(total > 0, total, 1)
+        return (mass * ~seen[:, self.block]).sum(axis=1) / np.where(total > 0, total, 1)
 
     def nearest_is_seen(self, w: Any, seen: Any) -> Any:
         u = distance(Nearest(w), self.query, self.key, np.longdouble)
         u[:, self.weight == 0] = np.inf
         nearest = u == u.min(axis=1, keepdims=True)
-        return (seen[:, self.shelf] | ~nearest).all(axis=1)
+        return (seen[:, self.block] | ~nearest).all(axis=1)
 
 
 def metrics(width: int, seed: int) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     some = rng.uniform(0.2, 3.0, width)
-    some[0] = 0.0  # a feature that nobody looks at
+    some[0] = 0.0  # a feature that does not count
     return {"scalar": 0.7, "feature": some, "matrix": rng.normal(size=(width, width))}
 
 
@@ -101,8 +101,8 @@ def test_what_is_not_seen_does_not_show(kernel, metric, offset, weights):
         known = score.distance2(rows.query, rows.key[rows.weight > 0]).min(axis=1)
         for more in ({}, {"known": known}):
             for share in (NEGLIGIBLE_MASS, 1e-6) if kernel in SOFT else (NEGLIGIBLE_MASS,):
-                seen = blocks_in_reach(at, rows.shelves, score, share=share, nearest=True, **more)
-                assert not seen[:, rows.shelves.keys == 0].any()
+                seen = blocks_in_reach(at, rows.blocks, score, share=share, nearest=True, **more)
+                assert not seen[:, rows.blocks.keys == 0].any()
                 assert (rows.lost(score, seen) <= (share if kernel in SOFT else 0.0)).all()
                 assert rows.nearest_is_seen(score.w, seen).all()
 
@@ -111,10 +111,10 @@ def test_what_is_not_seen_does_not_show(kernel, metric, offset, weights):
 def test_most_blocks_are_far_from_a_query(kernel):
     rows = Rows(0, 2)
     score = (Nearest if kernel == "nearest" else RADIAL[kernel])(50.0)
-    seen = blocks_in_reach(Bounds(rows.query, rows.query), rows.shelves, score, nearest=True)
+    seen = blocks_in_reach(Bounds(rows.query, rows.query), rows.blocks, score, nearest=True)
     assert seen.mean() < 0.7
     known = score.distance2(rows.query, rows.key).min(axis=1)
-    closer = blocks_in_reach(Bounds(rows.query, rows.query), rows.shelves, score, nearest=True, known=known)
+    closer = blocks_in_reach(Bounds(rows.query, rows.query), rows.blocks, score, nearest=True, known=known)
     assert (closer <= seen).all()
     assert closer.mean() < min(0.4, 0.8 * seen.mean())
 
@@ -128,7 +128,7 @@ def test_a_box_of_queries_selects_what_any_of_them_needs(kernel, metric):
         low, high = rows.query[:10].min(axis=0), rows.query[:10].max(axis=0)
         rows.query = np.random.default_rng(seed).uniform(low, high, (40, 3))
         seen = np.repeat(
-            blocks_in_reach(Bounds(low[None], high[None]), rows.shelves, score, share=1e-9, nearest=True), 40, 0
+            blocks_in_reach(Bounds(low[None], high[None]), rows.blocks, score, share=1e-9, nearest=True), 40, 0
         )
         assert (rows.lost(score, seen) <= (1e-9 if kernel in SOFT else 0.0)).all()
         assert rows.nearest_is_seen(score.w, seen).all()
@@ -143,27 +143,27 @@ def test_the_nearest_keys_may_be_barred(kernel, out):
         order = np.argsort(distance(score, rows.query, rows.key, np.longdouble), axis=1)[:, :out]
         barred = np.zeros((len(rows.query), len(rows.key)), bool)
         np.put_along_axis(barred, order, True, axis=1)
-        seen = blocks_in_reach(Bounds(rows.query, rows.query), rows.shelves, score, share=1e-9, excluded=out)
+        seen = blocks_in_reach(Bounds(rows.query, rows.query), rows.blocks, score, share=1e-9, excluded=out)
         assert (rows.lost(score, seen, barred) <= 1e-9).all()
-        plain = blocks_in_reach(Bounds(rows.query, rows.query), rows.shelves, score, share=1e-9)
+        plain = blocks_in_reach(Bounds(rows.query, rows.query), rows.blocks, score, share=1e-9)
         assert (plain <= seen).all()
 
 
 def test_where_nothing_is_sure_everything_is_seen():
     rows = Rows(0, 2)
-    at, stands = Bounds(rows.query, rows.query), rows.shelves.keys > 0
+    at, stands = Bounds(rows.query, rows.query), rows.blocks.keys > 0
     for score in (RADIAL["gaussian"](50.0), RADIAL["laplace"](50.0), Nearest(1.0)):
-        assert (blocks_in_reach(at, rows.shelves, score, excluded=None) == stands).all()
-    assert (blocks_in_reach(at, rows.shelves, DotProduct(5.0)) == stands).all()
-    assert (blocks_in_reach(at, rows.shelves, RADIAL["gaussian"](0.0)) == stands).all()
+        assert (blocks_in_reach(at, rows.blocks, score, excluded=None) == stands).all()
+    assert (blocks_in_reach(at, rows.blocks, DotProduct(5.0)) == stands).all()
+    assert (blocks_in_reach(at, rows.blocks, RADIAL["gaussian"](0.0)) == stands).all()
 
 
 def test_compact_kernels_need_no_key_beyond_their_support():
     rows = Rows(0, 2)
     at = Bounds(rows.query, rows.query)
     for kernel in ENDING:
-        assert not blocks_in_reach(at, rows.shelves, RADIAL[kernel](1e9))[-2:].any()  # 1e6 away: nobody
-        assert blocks_in_reach(at, rows.shelves, RADIAL[kernel](1e9), nearest=True)[-2:].any(axis=1).all()
+        assert not blocks_in_reach(at, rows.blocks, RADIAL[kernel](1e9))[-2:].any()  # 1e6 away: no block
+        assert blocks_in_reach(at, rows.blocks, RADIAL[kernel](1e9), nearest=True)[-2:].any(axis=1).all()
 
 
 def test_spans_hold_every_pair():
@@ -171,22 +171,22 @@ def test_spans_hold_every_pair():
         rows = Rows(seed, 3, 1e6)
         for w in metrics(3, seed).values():
             score = RADIAL["gaussian"](w)
-            span = distance_bounds(Bounds(rows.query, rows.query), rows.shelves, score.w)
+            span = distance_bounds(Bounds(rows.query, rows.query), rows.blocks, score.w)
             u2 = distance(score, rows.query, rows.key, np.longdouble) ** 2
-            assert (span.least[:, rows.shelf] <= u2).all()
-            assert (span.most[:, rows.shelf] >= u2).all()
+            assert (span.least[:, rows.block] <= u2).all()
+            assert (span.most[:, rows.block] >= u2).all()
 
 
 def test_single_precision_reaches_a_little_further():
     edge = np.nextafter(np.float32(1.0), np.float32(2.0))
-    shelves = BlockBounds(np.array([1]), np.array([[edge]]), np.array([[edge]]), np.zeros(1), np.zeros(1))
+    blocks = BlockBounds(np.array([1]), np.array([[edge]]), np.array([[edge]]), np.zeros(1), np.zeros(1))
     at = Bounds(np.zeros((1, 1), np.float32), np.zeros((1, 1), np.float32))
-    assert blocks_in_reach(at, shelves, RADIAL["boxcar"](1.0)).all()
-    wide = shelves._replace(low=shelves.low.astype(np.float64), high=shelves.high.astype(np.float64))
+    assert blocks_in_reach(at, blocks, RADIAL["boxcar"](1.0)).all()
+    wide = blocks._replace(low=blocks.low.astype(np.float64), high=blocks.high.astype(np.float64))
     assert not blocks_in_reach(at, wide, RADIAL["boxcar"](1.0)).any()
 
 
-def test_the_nearest_shelf_holds_somebody_and_is_the_smallest_of_several():
+def test_the_nearest_block_has_keys_and_is_the_smallest_of_several():
     low = np.array([[0.0], [-9.0], [-1.0], [5.0]])
-    shelves = BlockBounds(np.array([0, 3, 3, 3]), low, np.array([[0.0], [9.0], [1.0], [6.0]]), np.zeros(4), np.zeros(4))
-    assert nearest_block(np.array([[0.0], [5.5], [-50.0], [1e300]]), shelves, np.array(1.0)).tolist()[:3] == [2, 3, 1]
+    blocks = BlockBounds(np.array([0, 3, 3, 3]), low, np.array([[0.0], [9.0], [1.0], [6.0]]), np.zeros(4), np.zeros(4))
+    assert nearest_block(np.array([[0.0], [5.5], [-50.0], [1e300]]), blocks, np.array(1.0)).tolist()[:3] == [2, 3, 1]

@@ -24,12 +24,12 @@ def test_jobs_are_counted_to_the_end(monkeypatch, threads, score, engine):
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(threads)), raising=False)
     seen, who = [], set()
 
-    def told(done: int, total: int) -> None:
+    def callback(done: int, total: int) -> None:
         seen.append((done, total))
         who.add(threading.current_thread())
 
     plain = regard.pool(X, X, X[:, 0], score, engine=engine)
-    with regard.watching(told):
+    with regard.watching(callback):
         watched = regard.pool(X, X, X[:, 0], score, engine=engine)
     assert (watched.output == plain.output).all()
     done, total = zip(*seen, strict=True)
@@ -46,7 +46,7 @@ def test_a_callback_may_stop_the_work():
 
     with pytest.raises(KeyboardInterrupt), regard.watching(stop):
         regard.pool(X, X, X[:, 0], DotProduct())
-    # Nobody watches any more, and the threads are there for the next.
+    # The callback is gone, and the threads are there for the next.
     assert progress_callback() is None
     assert np.isfinite(regard.pool(X, X, X[:, 0], DotProduct()).output).all()
 
@@ -55,10 +55,10 @@ def test_watching_reaches_whatever_runs_inside_and_ends_with_its_block():
     counts = {"outer": 0, "inner": 0}
 
     def counting(name: str):
-        def told(done: int, total: int) -> None:
+        def callback(done: int, total: int) -> None:
             counts[name] += 1
 
-        return told
+        return callback
 
     with regard.watching(counting("outer")):
         loo_objective(X, X[:, 0], Gaussian(9.0))

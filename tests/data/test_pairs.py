@@ -39,7 +39,7 @@ def test_a_split_keeps_equal_sources_together_and_loses_nothing() -> None:
     assert 0.2 < len(held) / len(pairs) < 0.3
     assert (learn, held) == pairs.split(0.25, seed=1)
     assert held != pairs.split(0.25, seed=2)[1]
-    # More pairs move nobody to the other side.
+    # More pairs move none to the other side.
     assert set(pairs.take(range(1000)).split(0.25, seed=1)[1].source) <= set(held.source)
 
 

@@ -25,7 +25,7 @@ from support.engines import EXACT, every_dtype, every_engine
 UNIT = {np.float32: 2.0**-24, np.float64: 2.0**-53}
 KEPT = 40
 N = 24  # keys
-FEWEST_FUSED = 33  # queries, so that the fused program has its turn; a few of them are looked at
+FEWEST_FUSED = 33  # queries, so that the fused program has its turn; a few of them are checked
 
 every_width = pytest.mark.parametrize("d", [1, 2, 3, 5, 8])
 

@@ -117,7 +117,7 @@ def test_weights_labels_and_single_precision(data, score):
     for options in (
         {"sample_weight": weight},
         {"exclude": (np.arange(n), np.arange(m))},
-        # Whole neighbourhoods excluded: the nearest tiles hold nobody.
+        # Whole neighbourhoods excluded: the nearest tiles are empty.
         {"exclude": (np.floor(data.query[:, 0].clip(-99, 99)).astype(int), np.floor(data.key[:, 0]).astype(int))},
     ):
         for dtype in (np.float64, np.float32):

@@ -165,7 +165,7 @@ def test_a_huge_value_stays_where_it_is():
     assert np.allclose(got, truth, rtol=1e-12, atol=1e-12)
 
 
-def test_nobody():
+def test_no_queries_or_no_keys():
     for query, key in ((np.zeros((0, 1)), np.ones((3, 1))), (np.ones((2, 1)), np.zeros((0, 1)))):
         problem = build(query, key, np.zeros((len(key), 1)), Tricube(), degree=1)
         partial = engine.moments(problem, step_of(problem)).partial

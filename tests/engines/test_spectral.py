@@ -173,7 +173,7 @@ def random_problem(seed: int) -> Problem:
 
 @pytest.mark.soak
 def test_no_error_above_its_bound():
-    vouched = asked = 0
+    certified = asked = 0
     for seed in range(10_000 if FULL else 300):
         problem = random_problem(seed)
         waves = fourier_grid(problem, problem.degree)
@@ -197,9 +197,9 @@ def test_no_error_above_its_bound():
             state = Partial(np.zeros(sure.sum()), got.mass[sure], got.moments[sure])
             known = Partial(expected.peak[sure], expected.mass[sure], expected.moments[sure])
             agree(part.take(np.flatnonzero(sure)), state, known)
-        vouched, asked = vouched + int(sure.sum()), asked + len(problem.query)
-    # A bound that vouches for nobody would be honest too.
-    assert vouched > 0.4 * asked
+        certified, asked = certified + int(sure.sum()), asked + len(problem.query)
+    # A bound that certifies no query would be honest too.
+    assert certified > 0.4 * asked
 
 
 # ---- gradients
@@ -272,7 +272,7 @@ def test_dense_data_needs_no_pass(monkeypatch):
     """Ten thousand rows, leaving one out, with the gradient: nothing is computed pair by pair."""
 
     def refuse(*_: Any) -> Any:
-        raise AssertionError("a pair was looked at")
+        raise AssertionError("a pair was computed")
 
     for module in (passes, kd_passes):
         monkeypatch.setattr(module, "moments", refuse)

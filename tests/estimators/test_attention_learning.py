@@ -157,12 +157,12 @@ def test_frozen_and_lazy_modules():
 
 
 @pytest.mark.parametrize(
-    ("module", "told"),
+    ("module", "message"),
     [
         (nn.Flatten(0), r"embed must map rows \(n, 2\) to floats \(n, r\), got torch.float32 \(60,\) for n=30"),
         (nn.LSTM(2, 3), "embed must map rows .* got tuple"),
     ],
 )
-def test_what_a_module_must_give(module, told):
-    with pytest.raises(ValueError, match=told):
+def test_what_a_module_must_give(module, message):
+    with pytest.raises(ValueError, match=message):
         small("gaussian", module).fit(X, Y)

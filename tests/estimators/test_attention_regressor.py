@@ -122,14 +122,14 @@ model = regard.load({str(tmp_path / "model")!r})
 print(json.dumps(model.predict({QUERIES.tolist()!r}).tolist()))
 try:
     regard.AttentionRegressor().fit([[0.0], [1.0]], [0.0, 1.0])
-except ImportError as told:
-    print(told)
+except ImportError as error:
+    print(error)
 """
     )
     assert done.returncode == 0, done.stderr
-    answers, told = done.stdout.splitlines()
+    answers, message = done.stdout.splitlines()
     np.testing.assert_allclose(json.loads(answers), model.predict(QUERIES), rtol=1e-12)
-    assert told == "AttentionRegressor needs torch, which is not installed; pip install 'regard[nn]' brings it"
+    assert message == "AttentionRegressor needs torch, which is not installed; pip install 'regard[nn]' brings it"
 
 
 def test_torch_is_not_imported_before_it_is_needed():
@@ -170,9 +170,9 @@ class Listener:
 
     def teardown(self, estimator, context): ...
 
-    def on_fit_task_begin(self, estimator, context, **told): ...
+    def on_fit_task_begin(self, estimator, context, **details): ...
 
-    def on_fit_task_end(self, estimator, context, *, metadata=None, **told):
+    def on_fit_task_end(self, estimator, context, *, metadata=None, **details):
         if metadata:
             self.heard.append(metadata["criterion"])
         return len(self.heard) >= self.stop_after
@@ -216,7 +216,7 @@ def test_score_is_a_parameter_and_a_method():
 
 
 @pytest.mark.parametrize(
-    ("given", "kind", "told"),
+    ("given", "kind", "message"),
     [
         ({"score": "cosine"}, ValueError, "score must be one of 'gaussian', 'additive', 'dot', got 'cosine'"),
         ({"score": None}, ValueError, "score must be one of"),
@@ -236,8 +236,8 @@ def test_score_is_a_parameter_and_a_method():
         ({"learning_rate": 1e30}, ValueError, "the loss did not stay finite in the first epoch; lower learning_rate"),
     ],
 )
-def test_errors_name_the_parameter(given, kind, told):
-    with pytest.raises(kind, match=told):
+def test_errors_name_the_parameter(given, kind, message):
+    with pytest.raises(kind, match=message):
         small(**given).fit(X, Y)
 
 

@@ -220,7 +220,7 @@ def test_a_rule_ignores_a_constant_feature(rule):
     assert np.allclose(model.predict(moved), plain.predict(Q), rtol=1e-13)
 
 
-# --- nobody in reach --------------------------------------------------------------------------------------------
+# --- no key in reach --------------------------------------------------------------------------------------------
 
 LINE, AT = np.array([[0.0], [1.0], [5.0]]), np.array([[0.5], [3.5], [-9.0]])
 

@@ -61,11 +61,11 @@ def alike(one, other, intervals=False):
     """All that two fitted models say, to 1e-12."""
     for method in ("predict_proba", "predict", "attend"):
         if hasattr(one, method):
-            told, wanted = getattr(one, method)(NEW), getattr(other, method)(NEW)
-            if np.asarray(told).dtype.kind == "f":
-                np.testing.assert_allclose(told, wanted, rtol=1e-12, atol=1e-12, err_msg=method)
+            got, wanted = getattr(one, method)(NEW), getattr(other, method)(NEW)
+            if np.asarray(got).dtype.kind == "f":
+                np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-12, err_msg=method)
             else:
-                assert told.tolist() == wanted.tolist()
+                assert got.tolist() == wanted.tolist()
     if intervals and hasattr(one, "predict_interval"):
         np.testing.assert_allclose(one.predict_interval(NEW), other.predict_interval(NEW), rtol=1e-9, atol=1e-10)
     for name in ("key_", "value_"):
@@ -123,9 +123,9 @@ def test_what_was_learned_stays_and_all_else_is_made_anew(name, weights):
     if name == "embedding":
         other.embedding_ = other._transform().keys(other.key_)
     for part in ("predict", "attend"):
-        told, wanted = getattr(model, part)(NEW), getattr(other, part)(NEW)
-        if told.dtype.kind == "f":
-            np.testing.assert_allclose(told, wanted, rtol=1e-12, atol=1e-12)
+        got, wanted = getattr(model, part)(NEW), getattr(other, part)(NEW)
+        if got.dtype.kind == "f":
+            np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-12)
     for part in ("scaling_", "mean_", "scale_"):
         if hasattr(model, part):
             assert pickle.dumps(getattr(model, part)) == pickle.dumps(getattr(other, part))

@@ -206,7 +206,7 @@ def test_sample_weight_can_be_routed():
 @pytest.mark.parametrize(
     ("estimator", "match"),
     [
-        (NadarayaWatsonRegressor(kernel="nobody"), "kernel must be one of 'gaussian', .*got 'nobody'"),
+        (NadarayaWatsonRegressor(kernel="unknown"), "kernel must be one of 'gaussian', .*got 'unknown'"),
         (NadarayaWatsonRegressor(kernel=None), "kernel must be"),
         (NadarayaWatsonRegressor(empty="prior"), "empty must be one of 'nearest', 'nan', 'raise', got 'prior'"),
         (NadarayaWatsonClassifier(empty="mean"), "empty must be one of 'nearest', 'prior', 'nan', 'raise'"),

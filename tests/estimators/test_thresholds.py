@@ -303,17 +303,17 @@ def test_what_follows_a_fit(case, rows):
     for count in (rows, rows + 1):
         model = fitted(*case, count)
         diagnosis = model.diagnose()
-        told = [
+        results = [
             [diagnosis.loo_loss, diagnosis.factor, *model.loss_path([0.5, 1.0]).left_out],
             model.attend(AT, top=3).weight,
         ]
         if is_classifier(model):
-            told += [model.set_params(calibrate=True).predict_proba(AT)]
+            results += [model.set_params(calibrate=True).predict_proba(AT)]
         else:
-            told += [model.predict(AT, return_std=True)[1]]
-            told += [model.predict_interval(AT, method=method) for method in INTERVALS]
-            told += [model.confidence_interval(AT, method=method, draws=5, random_state=0) for method in CONFIDENCE]
-            told += [model.standard_error(AT, method=method) for method in ERRORS]
-        found.append(np.concatenate([np.ravel(part) for part in told]))
+            results += [model.predict(AT, return_std=True)[1]]
+            results += [model.predict_interval(AT, method=method) for method in INTERVALS]
+            results += [model.confidence_interval(AT, method=method, draws=5, random_state=0) for method in CONFIDENCE]
+            results += [model.standard_error(AT, method=method) for method in ERRORS]
+        found.append(np.concatenate([np.ravel(part) for part in results]))
         assert np.isfinite(found[-1]).all()
     assert np.sqrt(np.mean((found[0] - found[1]) ** 2)) < 0.1

@@ -312,7 +312,7 @@ def test_many_rows_are_sampled_and_memory_is_a_tile() -> None:
     found = model.diagnose()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 64e6  # a quarter of the weights of the rows looked at
+    assert peak < 64e6  # a quarter of the weights of the rows evaluated
     assert found.verdict == "too thin"
     assert (found.rows, found.rows_looked_at) == (n, 2000)
     assert found == model.diagnose()

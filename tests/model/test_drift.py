@@ -27,13 +27,13 @@ class TestDrift:
 
     def test_no_change_is_seldom_called_one(self):
         model = LocalLinearRegressor(bandwidth=0.8).fit(self.X, self.Y)
-        told = [model.drift(*self.new(seed=seed)) for seed in range(60)]
-        probability = np.array([one.probability for one in told])
+        drifts = [model.drift(*self.new(seed=seed)) for seed in range(60)]
+        probability = np.array([one.probability for one in drifts])
         assert (probability < 0.1).mean() < 0.25
         assert 0.3 < probability.mean() < 0.7
-        assert sum(one.worse for one in told) <= 3
-        assert sum((one.moved.probability < 0.01).any() for one in told) <= 3
-        assert np.mean([one.ratio for one in told]) == pytest.approx(1.0, abs=0.15)
+        assert sum(one.worse for one in drifts) <= 3
+        assert sum((one.moved.probability < 0.01).any() for one in drifts) <= 3
+        assert np.mean([one.ratio for one in drifts]) == pytest.approx(1.0, abs=0.15)
 
     def test_more_noise_is_worse(self):
         found = LocalLinearRegressor(bandwidth=0.8).fit(self.X, self.Y).drift(*self.new(noise=0.6))

@@ -90,8 +90,8 @@ def test_errors_are_the_formula(name):
     assert error.shape == model.marginal_effects(AT).shape
     if hasattr(model, "classes_"):
         model._left_out_probabilities()
-        told = getattr(model, "loo_predictions_", None)
-        residual = values(model) - (model.left_out_probabilities_ if told is None else told)
+        left_out = getattr(model, "loo_predictions_", None)
+        residual = values(model) - (model.left_out_probabilities_ if left_out is None else left_out)
     else:
         model.predict_interval(AT)
         residual = model.residuals_
@@ -227,8 +227,8 @@ def test_partial_dependence(name):
     for point, value in zip(grid, found["average"][0], strict=True):
         at = X.copy()
         at[:, 1] = point
-        told = answer(at)
-        wanted = told[:, 1].mean() if told.ndim == 2 else told.mean()
+        predictions = answer(at)
+        wanted = predictions[:, 1].mean() if predictions.ndim == 2 else predictions.mean()
         assert value == pytest.approx(wanted, rel=1e-9, abs=1e-12)
 
 

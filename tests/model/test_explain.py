@@ -39,11 +39,11 @@ AT = 0.8 * RNG.normal(size=(12, 3))
 WEIGHTS = {"none": None, "integers": RNG.integers(0, 4, 90), "floats": RNG.random(90)}
 
 
-def exactly(model, told, at, values=Y):
+def exactly(model, explanation, at, values=Y):
     """Distance of effective weights times values from ``predict``, relative to the sum of the products' sizes."""
-    weights = told.effective_weights
+    weights = explanation.effective_weights
     f, size = weights @ values, np.abs(weights) @ np.abs(values)
-    np.testing.assert_allclose(f, told.prediction if f.ndim == 2 else told.prediction[:, 0], rtol=1e-12)
+    np.testing.assert_allclose(f, explanation.prediction if f.ndim == 2 else explanation.prediction[:, 0], rtol=1e-12)
     p = model.predict_proba(at) if hasattr(model, "classes_") else model.predict(at)
     found = np.abs(f - p) / np.where(size > 0.0, size, 1.0)
     return np.max(found.T / np.maximum(1.0, leverage(model, at) / 500.0))
@@ -72,10 +72,10 @@ def leverage(model, at):
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_effective_weights_times_values_is_the_prediction(kernel, kind, weights):
     model = kind(kernel, bandwidth=[2.0, 2.5, 3.0], tol=0.0).fit(X, Y, sample_weight=WEIGHTS[weights])
-    told = model.explain(AT)
-    assert exactly(model, told, AT) < 1e-12
+    explanation = model.explain(AT)
+    assert exactly(model, explanation, AT) < 1e-12
     assert leverage(model, AT).max() < 500.0
-    np.testing.assert_allclose(told.effective_weights.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(explanation.effective_weights.sum(axis=1), 1.0, rtol=1e-12)
 
 
 OTHERS = {
@@ -102,15 +102,15 @@ def test_of_every_other_estimator_too(name, weights):
     # What was learned does not matter here, so one fit will do.
     model = copy(fitted(name))
     model.sample_weight_ = WEIGHTS[weights]
-    told = model.explain(AT, top=90)
-    assert exactly(model, told, AT) < 1e-12
-    assert len(told) == 12
-    np.testing.assert_allclose(told.mass, 1.0, rtol=1e-12)
-    for one in told:
+    explanation = model.explain(AT, top=90)
+    assert exactly(model, explanation, AT) < 1e-12
+    assert len(explanation) == 12
+    np.testing.assert_allclose(explanation.mass, 1.0, rtol=1e-12)
+    for one in explanation:
         assert (np.diff(one.weight) <= 0.0).all()
         assert one.weight.sum() == pytest.approx(1.0)
     if not hasattr(model, "_DEGREE") or not model._DEGREE:
-        np.testing.assert_allclose(told.effective, told.weight, rtol=1e-12)
+        np.testing.assert_allclose(explanation.effective, explanation.weight, rtol=1e-12)
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)
@@ -118,20 +118,22 @@ def test_of_every_other_estimator_too(name, weights):
 def test_of_classifiers(name, weights):
     model = NadarayaWatsonClassifier(bandwidth=0.6) if name == "one bandwidth" else KernelClassifier()
     model.fit(X, LABELS, sample_weight=WEIGHTS[weights])
-    told = model.explain(AT)
-    assert exactly(model, told, AT, np.column_stack([LABELS == "down", LABELS == "up"]).astype(float)) < 1e-12
-    assert told.answer.tolist() == model.predict(AT).tolist()
-    assert set(told[0].value) <= {"up", "down"}
-    assert "predicted" in str(told[0])
+    explanation = model.explain(AT)
+    assert exactly(model, explanation, AT, np.column_stack([LABELS == "down", LABELS == "up"]).astype(float)) < 1e-12
+    assert explanation.answer.tolist() == model.predict(AT).tolist()
+    assert set(explanation[0].value) <= {"up", "down"}
+    assert "predicted" in str(explanation[0])
 
 
 def test_several_outputs_float32_and_the_models_own_tolerance():
     both = np.column_stack([Y, -2.0 * Y]).astype(np.float32)
     model = LocalLinearRegressor(bandwidth=0.8).fit(X.astype(np.float32), both)
-    told = model.explain(AT.astype(np.float32))
-    np.testing.assert_allclose(told.effective_weights @ both.astype(np.float64), told.prediction, rtol=1e-12)
-    np.testing.assert_allclose(told.prediction, model.predict(AT.astype(np.float32)), rtol=1e-5)
-    assert told.answer.shape == (12, 2)
+    explanation = model.explain(AT.astype(np.float32))
+    np.testing.assert_allclose(
+        explanation.effective_weights @ both.astype(np.float64), explanation.prediction, rtol=1e-12
+    )
+    np.testing.assert_allclose(explanation.prediction, model.predict(AT.astype(np.float32)), rtol=1e-5)
+    assert explanation.answer.shape == (12, 2)
     rough = NadarayaWatsonRegressor(bandwidth=0.1, tol=1e-3, engine="pruned").fit(X, Y)
     fine = NadarayaWatsonRegressor(bandwidth=0.1, tol=0.0).fit(X, Y)
     np.testing.assert_array_equal(rough.explain(AT).prediction, fine.explain(AT).prediction)
@@ -148,10 +150,10 @@ def test_blocks_of_queries_are_the_queries(monkeypatch):
 
 def test_an_explanation_is_of_the_model_as_it_was():
     model = NadarayaWatsonRegressor(bandwidth=0.8).fit(X, Y)
-    told = model.explain(AT)
-    before = told.effective_weights
+    explanation = model.explain(AT)
+    before = explanation.effective_weights
     model.partial_fit(X + 0.1, Y).forget([0, 1])
-    np.testing.assert_array_equal(told.effective_weights, before)
+    np.testing.assert_array_equal(explanation.effective_weights, before)
 
 
 def literal_parts(w, query, key):
@@ -161,8 +163,8 @@ def literal_parts(w, query, key):
 def test_features_share_the_distance():
     w = np.array([2.0, 1.0, 0.25])
     model = NadarayaWatsonRegressor(bandwidth=1.0 / w).fit(X, Y)
-    told, alpha = model.explain(AT, top=4), model.attend(AT)
-    for q, one in enumerate(told):
+    explanation, alpha = model.explain(AT, top=4), model.attend(AT)
+    for q, one in enumerate(explanation):
         parts = literal_parts(w, AT[q], X)
         np.testing.assert_allclose(one.nearness, alpha[q] @ parts / (alpha[q] @ parts).sum(), rtol=1e-12)
         np.testing.assert_allclose(one.square, parts[one.index], rtol=1e-12)
@@ -170,23 +172,25 @@ def test_features_share_the_distance():
         assert one.distance == pytest.approx(np.sqrt(parts.sum(axis=1).min()))
         assert one.neighbours == pytest.approx(1.0 / (alpha[q] ** 2).sum())
     scores = model.attention_score_(AT, X)
-    np.testing.assert_allclose(told.score.sum(axis=2), np.take_along_axis(scores, told.index, 1), rtol=1e-12)
+    np.testing.assert_allclose(
+        explanation.score.sum(axis=2), np.take_along_axis(scores, explanation.index, 1), rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_parts_of_a_score_add_up_to_it(kernel):
     model = NadarayaWatsonRegressor(kernel, bandwidth=2.0).fit(X, Y)
-    told = model.explain(AT, top=3)
-    scores = np.take_along_axis(model.attention_score_(AT, X), told.index, 1)
-    np.testing.assert_allclose(told.score.sum(axis=2), scores, rtol=1e-10, atol=1e-14)
+    explanation = model.explain(AT, top=3)
+    scores = np.take_along_axis(model.attention_score_(AT, X), explanation.index, 1)
+    np.testing.assert_allclose(explanation.score.sum(axis=2), scores, rtol=1e-10, atol=1e-14)
 
 
 def test_a_matrix_shares_the_same_distance():
     model = NadarayaWatsonRegressor(metric="full").fit(X, Y)
-    told = model.explain(AT, top=90)
+    explanation = model.explain(AT, top=90)
     u2 = model.attention_score_.distance2(AT, X)
-    np.testing.assert_allclose(told.square.sum(axis=2), np.take_along_axis(u2, told.index, 1), rtol=1e-9)
-    np.testing.assert_allclose(told.nearness.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(explanation.square.sum(axis=2), np.take_along_axis(u2, explanation.index, 1), rtol=1e-9)
+    np.testing.assert_allclose(explanation.nearness.sum(axis=1), 1.0, rtol=1e-12)
 
 
 def test_an_ignored_feature_has_no_share():
@@ -194,10 +198,10 @@ def test_an_ignored_feature_has_no_share():
     assert (model.explain(AT).nearness[:, 1] == 0.0).all()
     assert not AveragePoolingRegressor().fit(X, Y).explain(AT).nearness.any()
     for name in ("additive", "embedding"):
-        told = fitted(name).explain(AT)
-        assert np.isnan(told.nearness).all()
-        assert not told.far.any()
-        assert "not a distance" in str(told[0])
+        explanation = fitted(name).explain(AT)
+        assert np.isnan(explanation.nearness).all()
+        assert not explanation.far.any()
+        assert "not a distance" in str(explanation[0])
 
 
 FAR = {
@@ -233,11 +237,11 @@ def test_explanations_of_empty_rows():
     at = np.array([[0.0, 0.0, 0.0], [50.0, 0.0, 0.0]])
     model = NadarayaWatsonRegressor("epanechnikov", bandwidth=1.0).fit(X, Y)
     with pytest.warns(UserWarning, match="no training row within the bandwidth") as caught:
-        told = model.explain(at)
+        explanation = model.explain(at)
     assert caught[0].filename == __file__
-    assert told.far.tolist() == [False, True]
-    assert told[1].weight.tolist() == [1.0]
-    assert told.prediction[1, 0] == Y[told[1].index[0]]
+    assert explanation.far.tolist() == [False, True]
+    assert explanation[1].weight.tolist() == [1.0]
+    assert explanation.prediction[1, 0] == Y[explanation[1].index[0]]
     nothing = NadarayaWatsonRegressor("epanechnikov", bandwidth=1.0, empty="nan").fit(X, Y).explain(at)
     assert np.isnan(nothing.prediction[1])
     assert len(nothing[1].index) == 0
@@ -251,9 +255,9 @@ def test_explanations_of_empty_rows():
 def test_calibrated_classes_are_explained_before_calibration():
     plain = NadarayaWatsonClassifier(bandwidth=0.6).fit(X, LABELS)
     model = NadarayaWatsonClassifier(bandwidth=0.6, calibrate=True).fit(X, LABELS)
-    told = model.explain(AT)
-    np.testing.assert_allclose(told.prediction, plain.predict_proba(AT), rtol=1e-12)
-    assert told.answer.tolist() == model.predict(AT).tolist()
+    explanation = model.explain(AT)
+    np.testing.assert_allclose(explanation.prediction, plain.predict_proba(AT), rtol=1e-12)
+    assert explanation.answer.tolist() == model.predict(AT).tolist()
 
 
 @pytest.mark.parametrize("top", [0, -1, 2.0, True, None, "3"])
@@ -279,44 +283,44 @@ def test_a_deleted_row_is_never_listed():
     """43: a weight of zero is deletion, also for the distance to the nearest row."""
     weight = np.ones(90)
     weight[5] = 0.0
-    told = NadarayaWatsonRegressor(bandwidth=0.5).fit(X, Y, sample_weight=weight).explain(X[5:6], top=90)
-    assert 5 not in told[0].index
-    assert told[0].distance > 0.0
+    explanation = NadarayaWatsonRegressor(bandwidth=0.5).fit(X, Y, sample_weight=weight).explain(X[5:6], top=90)
+    assert 5 not in explanation[0].index
+    assert explanation[0].distance > 0.0
 
 
 def test_words_and_frames():
     frame = pandas.DataFrame(X, columns=["income", "age", "rooms"])
     model = LocalLinearRegressor(bandwidth=0.9).fit(frame, Y)
-    told = model.explain(frame[:2], top=3)
-    words = str(told)
+    explanation = model.explain(frame[:2], top=3)
+    words = str(explanation)
     assert words.count(": predicted ") == 2
     assert re.search(r"income [\d.]+ %", words)
     assert re.search(r"the 3 below hold [\d.]+ % of the attention", words)
-    for row, effective in zip(told[0].row, told[0].effective, strict=True):
+    for row, effective in zip(explanation[0].row, explanation[0].effective, strict=True):
         assert any(line.split()[:1] == [str(row)] and f"{effective:+.4f}" in line for line in words.splitlines())
-    table = told.to_frame()
+    table = explanation.to_frame()
     assert isinstance(table, pandas.DataFrame)
-    assert table["row"].tolist() == told.row.ravel().tolist()
+    assert table["row"].tolist() == explanation.row.ravel().tolist()
     assert {"query", "attention", "effective_weight", "y", "prediction", "score: age", "nearness: age", "far"} <= set(
         table.columns
     )
-    other = told.to_frame("polars")
+    other = explanation.to_frame("polars")
     assert isinstance(other, polars.DataFrame)
     assert other["attention"].to_list() == table["attention"].tolist()
     with pytest.raises(ValueError, match="library must be one of"):
-        told.to_frame("excel")
-    assert [one.query for one in told] == [0, 1]
-    assert told[-1].query == 1
+        explanation.to_frame("excel")
+    assert [one.query for one in explanation] == [0, 1]
+    assert explanation[-1].query == 1
     with pytest.raises(IndexError):
-        told[2]
+        explanation[2]
 
 
 def test_without_a_library_of_dataframes(monkeypatch):
-    told = NadarayaWatsonRegressor(bandwidth=0.9).fit(X, Y).explain(AT)
+    explanation = NadarayaWatsonRegressor(bandwidth=0.9).fit(X, Y).explain(AT)
     monkeypatch.setattr("regard.model.formatting.find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match="needs pandas or polars or pyarrow"):
-        told.to_frame()
-    assert len(told.columns()["row"]) == 60
+        explanation.to_frame()
+    assert len(explanation.columns()["row"]) == 60
 
 
 def test_a_picture(tmp_path):
@@ -324,9 +328,9 @@ def test_a_picture(tmp_path):
 
     model = LocalLinearRegressor(bandwidth=0.9).fit(X, Y)
     display = plot.ExplanationDisplay.from_estimator(model, AT[:1], top=4)
-    told = model.explain(AT[:1], top=4)[0]
-    np.testing.assert_allclose([bar.get_width() for bar in display.bars_], told.weight)
-    np.testing.assert_allclose(display.marks_.get_xdata(), told.effective)
+    explanation = model.explain(AT[:1], top=4)[0]
+    np.testing.assert_allclose([bar.get_width() for bar in display.bars_], explanation.weight)
+    np.testing.assert_allclose(display.marks_.get_xdata(), explanation.effective)
     display.figure_.savefig(tmp_path / "e.png")
     far = plot.ExplanationDisplay.from_estimator(model, [[40.0, 0.0, 0.0]])
     assert "far from all training rows" in far.ax_.get_title()
@@ -337,13 +341,13 @@ def test_a_picture(tmp_path):
 def test_mixed_tables_are_explained_by_column():
     frame = pandas.DataFrame({"size": X[:, 0], "kind": np.where(X[:, 1] > 0, "flat", "house")})
     model = NadarayaWatsonRegressor(bandwidth=[0.5, 0.2]).fit(frame, Y)
-    told = model.explain(frame[:5], top=90)
-    assert told.names == ("size", "kind")
-    assert told.nearness.shape == (5, 2)
-    assert exactly(model, told, frame[:5]) < 1e-12
-    same = frame["kind"].to_numpy()[told.index] == frame["kind"].to_numpy()[:5, None]
-    assert (told.score[..., 1][same] == 0.0).all()
-    assert np.ptp(told.score[..., 1][~same]) < 1e-12
+    explanation = model.explain(frame[:5], top=90)
+    assert explanation.names == ("size", "kind")
+    assert explanation.nearness.shape == (5, 2)
+    assert exactly(model, explanation, frame[:5]) < 1e-12
+    same = frame["kind"].to_numpy()[explanation.index] == frame["kind"].to_numpy()[:5, None]
+    assert (explanation.score[..., 1][same] == 0.0).all()
+    assert np.ptp(explanation.score[..., 1][~same]) < 1e-12
 
 
 def test_the_page_runs():

@@ -32,12 +32,12 @@ CASES = {
 
 
 def check(probability, dtype):
-    told = probability[~np.isnan(probability).any(axis=1)]
-    assert len(told)
+    known = probability[~np.isnan(probability).any(axis=1)]
+    assert len(known)
     assert probability.dtype == dtype
-    assert told.min() >= 0.0
-    assert told.max() <= 1.0
-    assert np.abs(told.sum(axis=1) - 1.0).max() <= 4.0 * np.finfo(dtype).eps
+    assert known.min() >= 0.0
+    assert known.max() <= 1.0
+    assert np.abs(known.sum(axis=1) - 1.0).max() <= 4.0 * np.finfo(dtype).eps
 
 
 @pytest.mark.usefixtures("brief_learning")

@@ -196,10 +196,10 @@ def test_52_empty_batches_and_no_keys():
         assert pooling(q[:0], k[:0], v[:0], torch.zeros(0, dtype=torch.long)).shape == (0, 3, 2)
         assert pooling(q[:, :0], k, v).shape == (2, 0, 2)
         leaf = q.clone().requires_grad_()
-        nobody = pooling(leaf, k[:, :0], v[:, :0])
-        assert nobody.shape == (2, 3, 2)
-        assert not nobody.any()
-        nobody.sum().backward()
+        output = pooling(leaf, k[:, :0], v[:, :0])
+        assert output.shape == (2, 3, 2)
+        assert not output.any()
+        output.sum().backward()
         assert not leaf.grad.any()
 
 

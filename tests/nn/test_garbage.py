@@ -1,4 +1,4 @@
-"""What NaN and infinity do: behind a mask nothing, forward and backward; in view they are told."""
+"""What NaN and infinity do: behind a mask nothing, forward and backward; in view they are in the output."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_48_the_past_does_not_see_a_broken_future(name):
         assert one.isfinite().all()
         assert torch.equal(one, other)
     output, weights = pooling(q, dirty_k, dirty_v, attn_mask=causal, need_weights=True)
-    assert output[:, 3:].isnan().all(), "who may attend to it is told"
+    assert output[:, 3:].isnan().all(), "queries that may attend to it have NaN"
     assert weights[:, 3:].isnan()[..., causal[3:]].all()
     assert weights[:, :3].isfinite().all()
     assert not weights.masked_select(~causal).any(), "masked weights are zero all the same"
@@ -60,13 +60,13 @@ def test_a_query_with_nan_is_its_own_trouble():
     output = pooling(dirty, k, v, attn_mask=mask)
     assert output[0, 1].isnan().all()
     assert output.isfinite().sum() == output.numel() - 2
-    mask[0, 1] = False  # padding: it looks at nobody, and nobody notices
+    mask[0, 1] = False  # padding: it attends to nothing, and changes nothing
     for clean, other in zip(*(graded(pooling, x, k, v, attn_mask=mask) for x in (q, dirty)), strict=True):
         assert torch.equal(clean, other)
 
 
 @pytest.mark.parametrize("garbage", [torch.nan, torch.inf])
-def test_what_is_seen_is_told_with_or_without_a_mask(garbage):
+def test_garbage_in_view_is_in_the_output_with_or_without_a_mask(garbage):
     q, k, v = inputs(columns=2)
     v[0, 2, 1] = garbage
     pooling = AttentionPooling(GaussianScore(dtype=torch.float64))

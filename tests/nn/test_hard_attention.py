@@ -288,12 +288,12 @@ def test_only_keys_that_may_be_attended_to_are_drawn(estimator):
                     -1, pooled.choice.clamp(min=0)[..., None], True
                 )
                 assert mask[taken & (pooled.choice >= 0)[..., None]].all()
-            nobody = ~mask.any(-1)
-            assert (pooled.choice < 0)[..., nobody].all()
-            assert not pooled.output[..., nobody, :].any()
-            assert not pooled.log_prob[..., nobody].any()
-            assert not pooled.entropy[nobody].any()
-            assert not pooled.weights[nobody].any()
+            empty = ~mask.any(-1)
+            assert (pooled.choice < 0)[..., empty].all()
+            assert not pooled.output[..., empty, :].any()
+            assert not pooled.log_prob[..., empty].any()
+            assert not pooled.entropy[empty].any()
+            assert not pooled.weights[empty].any()
         for clean, other in zip(*results, strict=True):
             assert clean.isfinite().all()
             assert torch.equal(clean, other)
@@ -314,7 +314,7 @@ def test_the_likeliest_key_outside_training(estimator):
     assert torch.equal(pooled.objective(cost), cost)
 
 
-def test_who_may_attend_to_nan_is_told():
+def test_a_query_that_may_attend_to_nan_gets_nan():
     q, k, v = inputs()
     k[0, 1] = torch.nan
     pooled = HardAttention(DotProductScore())(q, k, v)

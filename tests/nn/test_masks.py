@@ -1,4 +1,4 @@
-"""masked_softmax: lengths, masks of both kinds, rows that nobody may attend to, garbage, half precision."""
+"""masked_softmax: lengths, masks of both kinds, rows that may not attend to any key, garbage, half precision."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_47_a_fully_masked_row_is_zeros_with_finite_gradients(dtype):
         assert not scores.grad[0].any()
 
 
-def test_a_row_of_scores_that_say_nobody_is_empty_too():
+def test_a_row_of_scores_of_minus_infinity_is_empty_too():
     scores = SCORES.clone()
     scores[0, 1] = -torch.inf
     scores.requires_grad_()

@@ -98,7 +98,7 @@ def test_48_garbage_behind_a_mask_does_not_reach_the_projections():
         assert clean.isfinite().all()
         assert torch.equal(clean, other)
     output, weights = ours(q, dirty, dirty, torch.tensor([4, 4]), need_weights=True)
-    assert output[0].isnan().all(), "who may attend to it is told"
+    assert output[0].isnan().all(), "queries that may attend to it have NaN"
     assert weights[0, ..., :4].isnan().all()
     assert not weights[..., 4].any()
     assert output[1].isfinite().all()

@@ -85,7 +85,7 @@ def test_one_hidden_layer_over_query_and_key_side_by_side_is_additive():
 
 @pytest.mark.parametrize("distance", [1e4, 1e18, 1e25, 3e37])
 def test_31_far_queries_stay_inside_the_values(distance):
-    """In float32 squares overflow beyond 1e19; a score of −inf would say that nobody may attend."""
+    """In float32 squares overflow beyond 1e19; a score of −inf would say that the query may not attend."""
     q = torch.tensor([[[distance, 0.0]]], requires_grad=True)
     k, v = torch.randn(1, 6, 2), torch.arange(6.0).reshape(1, 6, 1)
     score = GaussianScore(2.0)

@@ -24,7 +24,7 @@ from support.visits import DESK, Visit
 @pytest.fixture(scope="session")
 def playground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Playground]:
     served = Playground(body_seconds=0.5)
-    # Nobody's own cache is read or written, and no minute is spent on learning.
+    # The user's own cache is neither read nor written, and no minute is spent on learning.
     served.shared.dates = DateService(tmp_path_factory.mktemp("cache") / "dates.regard", learned_at_once)
     thread = threading.Thread(target=served.run)
     thread.start()

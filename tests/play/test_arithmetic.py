@@ -32,13 +32,13 @@ def library(kernel: str, w: float, query, key):
 
 
 def weights_of(kernel: str, w: float, query, key, leave: bool):
-    """Weights of the library; where nobody is in reach, those of the nearest keys."""
+    """Weights of the library; of empty rows, those of the nearest keys."""
     asked, keys, score = library(kernel, w, query, key)
     exclude = (np.arange(len(query)), np.arange(len(key))) if leave else None
     weights = attention_weights(asked, keys, score, exclude=exclude)
-    nobody = ~weights.any(axis=1)
-    if nobody.any():
-        weights[nobody] = attention_weights(query[:, None], keys, Nearest(1.0), exclude=exclude)[nobody]
+    empty = ~weights.any(axis=1)
+    if empty.any():
+        weights[empty] = attention_weights(query[:, None], keys, Nearest(1.0), exclude=exclude)[empty]
     return weights
 
 
@@ -112,7 +112,7 @@ def test_intervals_are_jackknife_plus(arithmetic, kernel):
         if kernel in KERNELS:
             model = NadarayaWatsonRegressor(kernel=kernel, bandwidth=1 / w).fit(x[:, None], y)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # somebody is out of reach, and takes the nearest
+                warnings.simplefilter("ignore", UserWarning)  # a row is empty, and takes the nearest key
                 right = model.predict_interval(QUERIES[:, None], 0.9, "jackknife")
         else:
             size = np.abs(y - weights_of(kernel, w, x, x, leave=True) @ y)
@@ -188,7 +188,7 @@ def test_the_diagnosis_is_the_librarys(arithmetic, kernel, seed):
     assert seen == set(verdicts.values())
 
 
-def test_noise_alone_is_told_as_such(arithmetic):
+def test_noise_alone_is_reported_as_such(arithmetic):
     rng = np.random.default_rng(0)
     x, y = rng.random(40) * 5, rng.standard_normal(40)
     code = """const x = Float64Array.from(given.x), y = Float64Array.from(given.y), swept = d.sweep("gaussian", x, y);

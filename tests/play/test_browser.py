@@ -93,7 +93,7 @@ def test_every_kernel_can_be_chosen(visit):
         page.settle()
         if name in KERNELS:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # somebody is out of reach, and takes the nearest
+                warnings.simplefilter("ignore", UserWarning)  # a row is empty, and takes the nearest key
                 agrees(page)
         assert page.page.locator("#train").is_disabled() == (name not in KERNELS)
     assert "AttentionRegressor" in page.page.get_attribute("#train", "title")
@@ -157,19 +157,19 @@ def test_hovering_shows_the_weights_of_a_query(visit):
     lines = page.page.locator("#plot .weights line:visible")
     widths = [float(lines.nth(i).get_attribute("stroke-width")) for i in range(lines.count())]
     assert widths == sorted(widths, reverse=True)
-    told = page.text("#plot-status")
-    asked = float(re.search(r"x = ([\d.]+)", told)[1])
+    status = page.text("#plot-status")
+    asked = float(re.search(r"x = ([\d.]+)", status)[1])
     data = notes(50, 0)
     weights = np.exp(-0.5 * (3.0 * (asked - data.x_train)) ** 2)
     share = np.sort(weights / weights.max())[::-1]
     np.testing.assert_allclose(np.array(widths[:5]) / widths[0], share[:5], atol=0.05)
     nearest = int(np.abs(data.x_train - asked).argmin())
     weight = 100 * weights[nearest] / weights.sum()
-    named = re.search(r"\(x, y\): \(([-\d.]+), ([-\d.]+)\) ([\d.]+) %", told)
+    named = re.search(r"\(x, y\): \(([-\d.]+), ([-\d.]+)\) ([\d.]+) %", status)
     right = (data.x_train[nearest], data.y_train[nearest], weight)
     assert [float(each) for each in named.groups()] == pytest.approx(right, rel=0.03)
-    assert "9 of 10" not in told
-    assert "Far from all points" not in told
+    assert "9 of 10" not in status
+    assert "Far from all points" not in status
     page.page.hover("#heat")
     assert ": weight" in page.text("#cell")
 
@@ -200,7 +200,7 @@ def test_a_band_of_ninety_percent_can_be_shown_and_follows_the_points(visit):
     assert [low, high] == pytest.approx(model.predict_interval([[at]], 0.9, "jackknife")[0].tolist(), abs=0.05)
 
 
-def test_a_query_far_from_all_points_is_told(visit):
+def test_a_query_far_from_all_points_is_reported(visit):
     points = "_".join(f"{i / 10},{i}" for i in range(12))
     page = visit().open(f"#points={points}&w=20&band=1&hide=none")
     box = page.page.locator("#plot").bounding_box()
@@ -280,7 +280,7 @@ def test_chinese_is_whole_and_is_remembered(visit):
     assert left == []
     assert page.page.evaluate("document.documentElement.lang") == "zh-CN"
     again = visit()
-    again.page.goto(page.page.url.split("#")[0])  # no token and no cookie here: told what to do
+    again.page.goto(page.page.url.split("#")[0])  # no token and no cookie here: an error that says what to do
     assert "还没有用过，请打开那个地址" in again.text("body")
     again.page.context.clear_cookies()
     again.open("#" + page.page.url.split("#")[1])

@@ -64,12 +64,12 @@ def test_a_browser_is_opened_where_there_are_windows(monkeypatch, windows, opene
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(server, "_open", seen.append)
     monkeypatch.setattr(server.Playground, "run", lambda self: (self.shared.queue.close(), self.socket.close()))
-    told: list[str] = []
-    server.serve(announce=told.append)
+    announced: list[str] = []
+    server.serve(announce=announced.append)
     end = monotonic() + 10.0
     while len(seen) < opened and monotonic() < end:
         sleep(0.001)
     assert len(seen) == opened
     # The one that is printed is not used up by the browser that is opened.
-    assert len({*seen, *told}) == 1 + opened
-    assert all(url.startswith("http://127.0.0.1:") for url in (*seen, *told))
+    assert len({*seen, *announced}) == 1 + opened
+    assert all(url.startswith("http://127.0.0.1:") for url in (*seen, *announced))

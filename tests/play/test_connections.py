@@ -100,7 +100,7 @@ def test_a_second_request_has_the_same_time_and_one_that_never_begins_gets_no_an
 # ---- too many
 
 
-def test_half_open_requests_keep_nobody_out(playground, web):
+def test_half_open_requests_do_not_keep_others_out(playground, web):
     with ExitStack() as open_lines:
         for _ in range(2 * MAX_CONNECTIONS):
             open_lines.enter_context(line_to(playground.port, HALF))

@@ -14,7 +14,7 @@ import pytest
 from regard.play import date_service
 from regard.play.date_service import MAX_DATE_CHARACTERS, DateService, cache_path, load_model
 from regard.play.security import Refused
-from support.reader import Reader, learned_at_once, told
+from support.reader import Reader, learned_at_once, translation_of
 
 SHORT = 300
 
@@ -42,7 +42,7 @@ def test_a_date_is_translated_with_its_weights(talk):
     while not heard or heard[-1]["did"] == "learning":
         conversation.ask(do="translate", text=" 3. Mai 2021 ")
         heard += conversation.until("translated", "learning", "refused")
-    found, expected = heard[-1], told("3. Mai 2021")
+    found, expected = heard[-1], translation_of("3. Mai 2021")
     assert found["text"] == "2021-05-03"
     assert found["source"] == list("3. Mai 2021")
     assert found["target"] == [*"2021-05-03", "<eos>"]
@@ -87,7 +87,7 @@ def test_a_text_as_long_as_allowed_and_html_come_back_as_they_are(talk, playgrou
 # ---------------------------------------------------------------- learned once
 
 
-def test_all_who_ask_wait_for_one_learning_and_are_told_how_far_it_is(place):
+def test_all_who_ask_wait_for_one_learning_and_receive_its_progress(place):
     begin, go, calls = threading.Event(), threading.Event(), []
 
     def learn(watch):
@@ -146,7 +146,7 @@ def test_a_folder_that_cannot_be_written_to_is_no_reason_to_fail(tmp_path):
         (RuntimeError("secret"), 500, "a bug in regard: RuntimeError"),
     ],
 )
-def test_a_failure_is_told_once_and_the_next_who_asks_tries_again(place, reason, status, said):
+def test_a_failure_is_reported_once_and_the_next_who_asks_tries_again(place, reason, status, said):
     left = [reason]
 
     def learn(watch):
@@ -180,7 +180,7 @@ def test_the_end_of_the_playground_ends_the_learning(place):
     assert len(steps) < 6000
     assert not place.exists(), "half a model is not kept"
     model.answer("3 mai 2021")
-    assert model._thread is None, "and nobody begins anew"
+    assert model._thread is None, "and no learning begins anew"
 
 
 # ---------------------------------------------------------------- the model itself

@@ -9,7 +9,7 @@ import pytest
 
 from regard.play.date_service import DateService
 from support.conversation import wait_for
-from support.reader import SURE, Reader, told
+from support.reader import SURE, Reader, translation_of
 from support.visits import PHONE
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -24,7 +24,7 @@ def translated(page, text: str) -> None:
     wait_for(page.page, f"{SAID} === {text!r}")
 
 
-def test_a_typed_date_is_translated_and_the_decoder_walks_through_it(visit):
+def test_a_typed_date_is_translated_and_the_decoder_steps_through_it(visit):
     page = visit().open("#view=dates", "!!document.querySelector('#examples button')")
     translated(page, "May 3rd, 2021 → 2021-05-03")
     page.page.fill("#date", "le 3 mai 2021")
@@ -45,7 +45,7 @@ def test_a_typed_date_is_translated_and_the_decoder_walks_through_it(visit):
 
 def test_weights_are_drawn_where_the_model_looked(visit):
     page = visit(reduced_motion="reduce").open(VIEW + "3. Mai 2021", f"{AT} === 0")
-    weights = told("3. Mai 2021").weights
+    weights = translation_of("3. Mai 2021").weights
     shades = page.page.evaluate(
         "[...document.querySelectorAll('#align rect:not(.frame)')].map((each) => +each.style.fillOpacity)"
     )
@@ -74,7 +74,7 @@ def test_nothing_moves_for_those_who_want_it_so(visit):
     assert page.page.evaluate("getComputedStyle(document.querySelector('#decoder rect')).transitionDuration") == "0s"
 
 
-def test_keys_go_from_step_to_step_and_stop_the_walk(visit):
+def test_keys_go_from_step_to_step_and_stop_the_animation(visit):
     page = visit().open(VIEW + "3. Mai 2021", f"{AT} >= 0")
     page.page.focus("#decoder")
     page.page.keyboard.press("ArrowLeft")
@@ -106,7 +106,7 @@ def test_examples_links_and_html(visit):
     assert page.page.locator("#decoder").is_hidden()
 
 
-def test_a_refusal_is_told_in_the_page(visit):
+def test_a_refusal_is_shown_in_the_page(visit):
     page = visit().open(VIEW + "3" * 60, f"{SAID} !== ''")
     assert "1 to 40 characters" in page.text("#date-status")
     assert "wrong" in page.page.get_attribute("#date-status", "class")

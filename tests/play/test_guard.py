@@ -25,10 +25,10 @@ def cookie(playground):
 def status_of(playground: Playground, method: str, address: str, headers: list[tuple[str, str]]) -> tuple[int, str]:
     """Status and body over a bare socket, so that headers are exactly these."""
     with socket.create_connection(("127.0.0.1", playground.port), timeout=10) as line:
-        told = "".join(f"{name}: {value}\r\n" for name, value in headers)
+        fields = "".join(f"{name}: {value}\r\n" for name, value in headers)
         upgrade = any(name == "Upgrade" for name, _ in headers)
         ending = "" if upgrade else "Connection: close\r\n"
-        line.sendall(f"{method} {address} HTTP/1.1\r\n{told}{ending}\r\n".encode("latin-1"))
+        line.sendall(f"{method} {address} HTTP/1.1\r\n{fields}{ending}\r\n".encode("latin-1"))
         answer = line.recv(65536)
         while not upgrade and (part := line.recv(65536)):
             answer += part
@@ -183,7 +183,7 @@ def test_a_browser_that_is_locked_out_is_shown_what_to_do_and_a_new_address_is_a
 
 @pytest.mark.parametrize("part", ["\\", "\\377", "; a=b"])
 def test_a_long_cookie_is_not_unquoted(playground, part, monkeypatch):
-    """By the standard library the first of them takes seconds, in which nobody else is answered."""
+    """By the standard library the first of them takes seconds, in which no other request is answered."""
     monkeypatch.setattr("http.cookies._unquote", lambda _: pytest.fail("a cookie is unquoted"))
     cookie = f'{playground.app.cookie}="{part * (60_000 // len(part))}"'
     status, _ = status_of(playground, "GET", "/", [("Host", f"127.0.0.1:{playground.port}"), ("Cookie", cookie)])

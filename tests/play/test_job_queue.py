@@ -35,7 +35,7 @@ class Stage:
 
 
 @given(st.lists(st.sampled_from("abcd"), max_size=12))
-def test_nobody_runs_twice_while_another_waits(asked):
+def test_no_client_runs_twice_while_another_waits(asked):
     stage, taken = Stage(), []
     for client in asked:
         try:
@@ -55,21 +55,21 @@ def test_nobody_runs_twice_while_another_waits(asked):
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=8))
-def test_the_place_told_is_the_place_kept(asked):
-    """Of a client's first job: it runs after as many as it was told, the running one among them."""
-    stage, told = Stage(), {}
+def test_the_place_announced_is_the_place_kept(asked):
+    """Of a client's first job: it runs after as many as were announced, the running one among them."""
+    stage, announced = Stage(), {}
     for client in asked:
         try:
             before = stage.submit(client)
         except QueueFull:
             continue
-        told.setdefault(client, before)
+        announced.setdefault(client, before)
     ran = stage.finish()
-    for client, before in told.items():
+    for client, before in announced.items():
         assert ran.index(client) + 1 == before
 
 
-def test_a_stopped_client_loses_what_waits_and_nobody_else_does():
+def test_only_a_stopped_client_loses_what_waits():
     stage = Stage()
     for client in "aabb":
         stage.submit(client)

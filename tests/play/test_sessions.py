@@ -189,19 +189,19 @@ def test_stop_keeps_the_best_so_far(talk):
 def test_stopped_the_best_so_far_is_the_best_in_any_unit_of_y(size):
     """Where squares are below float64 all errors are 0, and still one w is the best."""
     lesson = TrainingRequest(DATA.x_train, size * DATA.y_train, "gaussian", "lbfgs", 1.0)
-    told: list[dict] = []
+    messages: list[dict] = []
 
     class Ended(Job):
         @property
         def over(self) -> bool:
-            return len(told) >= 8
+            return len(messages) >= 8
 
-    train(lesson, Ended("", print, 1.0), told.append)
+    train(lesson, Ended("", print, 1.0), messages.append)
     objective = Objective.of(DATA.x_train[:, None], DATA.y_train)
-    tried = [each["w"] for each in told if each["did"] == "step"]
+    tried = [each["w"] for each in messages if each["did"] == "step"]
     assert len(tried) >= 8
-    assert told[-1]["stopped"]
-    assert told[-1]["w"] == min(tried, key=lambda w: objective(w).value)
+    assert messages[-1]["stopped"]
+    assert messages[-1]["w"] == min(tried, key=lambda w: objective(w).value)
 
 
 def test_91_trainings_wait_for_their_turn_and_too_many_are_409(talk, playground):
@@ -218,7 +218,7 @@ def test_91_trainings_wait_for_their_turn_and_too_many_are_409(talk, playground)
     second.send('{"do": "stop"}')
     assert second.hear()["did"] == "dropped"
     first.send('{"do": "stop"}')
-    # Four are dropped, and the one at work may end before the last of them is told.
+    # Four are dropped, and the one at work may end before the last of them is reported.
     heard = first.until("trained")
     while [each["did"] for each in heard].count("dropped") < 4:
         heard.append(first.hear())
@@ -261,31 +261,31 @@ def test_own_data_are_fitted_and_rows_looked_up(talk, web, light_search):
     assert len(done["predicted"]) == len(done["actual"]) == 60
     sure = conversation.until("sure")[-1]
     conversation.ask(do="explain", row=7)
-    looked = conversation.until()[-1]
+    explained = conversation.until()[-1]
     data = houses(60)
     model = KernelRegressor().fit(data.X[:, [0, 1, 3]], data.y)
     ends = model.predict_interval(data.X[:, [0, 1, 3]], 0.9, "conformal")
     assert sure["half"] == pytest.approx(np.median(ends[:, 1] - ends[:, 0]) / 2)
-    assert looked["interval"] == pytest.approx(ends[7].tolist())
-    told = model.explain(data.X[7:8, [0, 1, 3]], top=8)[0]
-    assert looked["neighbours"] == pytest.approx(told.neighbours)
-    assert looked["nearness"] == pytest.approx(told.nearness.tolist())
-    assert [each["effective"] for each in looked["rows"]] == pytest.approx(told.effective.tolist())
-    assert looked["far"] is False
-    assert looked["actual"] == data.y[7]
-    assert looked["left_out"] == done["predicted"][7]
-    assert [each["weight"] for each in looked["rows"]] == sorted(
-        (each["weight"] for each in looked["rows"]), reverse=True
+    assert explained["interval"] == pytest.approx(ends[7].tolist())
+    explanation = model.explain(data.X[7:8, [0, 1, 3]], top=8)[0]
+    assert explained["neighbours"] == pytest.approx(explanation.neighbours)
+    assert explained["nearness"] == pytest.approx(explanation.nearness.tolist())
+    assert [each["effective"] for each in explained["rows"]] == pytest.approx(explanation.effective.tolist())
+    assert explained["far"] is False
+    assert explained["actual"] == data.y[7]
+    assert explained["left_out"] == done["predicted"][7]
+    assert [each["weight"] for each in explained["rows"]] == sorted(
+        (each["weight"] for each in explained["rows"]), reverse=True
     )
-    assert sum(each["weight"] for each in looked["rows"]) == pytest.approx(looked["mass"])
-    assert looked["rows"][0]["x"] == data.X[looked["rows"][0]["row"], [0, 1, 3]].tolist()
+    assert sum(each["weight"] for each in explained["rows"]) == pytest.approx(explained["mass"])
+    assert explained["rows"][0]["x"] == data.X[explained["rows"][0]["row"], [0, 1, 3]].tolist()
     conversation.ask(do="explain", row=60)
     assert conversation.until()[-1]["status"] == 422
 
 
 @pytest.mark.parametrize("size", [1e160, 1e300, 1e-200])
-def test_targets_whose_squares_leave_float64_are_fitted_and_told(talk, web, light_search, size):
-    data, told = houses(30), {}
+def test_targets_whose_squares_leave_float64_are_fitted_and_reported(talk, web, light_search, size):
+    data, fits = houses(30), {}
     for unit in (1.0, size):
         lines = ["x,y", *(f"{x!r},{float(y) * unit!r}" for x, y in zip(data.X[:, 0].tolist(), data.y, strict=True))]
         sent = web.post("/table", content="\n".join(lines).encode(), headers={"content-type": "text/csv"})
@@ -293,9 +293,9 @@ def test_targets_whose_squares_leave_float64_are_fitted_and_told(talk, web, ligh
         conversation.ask(do="fit", table=sent.json()["table"], target="y", features=["x"])
         done = conversation.until()[-1]
         assert done["did"] == "fitted", done
-        told[unit] = [done[name] / unit for name in ("error", "mean_error", "nearest_error")], done["verdict"]
-    assert told[size][0] == pytest.approx(told[1.0][0], rel=1e-6)
-    assert told[size][1] == told[1.0][1]
+        fits[unit] = [done[name] / unit for name in ("error", "mean_error", "nearest_error")], done["verdict"]
+    assert fits[size][0] == pytest.approx(fits[1.0][0], rel=1e-6)
+    assert fits[size][1] == fits[1.0][1]
 
 
 def test_a_job_that_tells_what_is_no_json_is_answered_and_the_page_goes_on(talk, monkeypatch):
@@ -317,12 +317,12 @@ def test_a_row_far_from_all_others_is_flagged_and_few_rows_have_no_interval(talk
     conversation = talk()
     conversation.ask(do="fit", table=table, target="y", features=["x"])
     assert conversation.until("sure")[-1]["half"] is None
-    looked = []
+    explained = []
     for row in (2, 7):
         conversation.ask(do="explain", row=row)
-        looked.append(conversation.until()[-1])
-    assert [each["far"] for each in looked] == [False, True]
-    assert [each["interval"] for each in looked] == [None, None]
+        explained.append(conversation.until()[-1])
+    assert [each["far"] for each in explained] == [False, True]
+    assert [each["interval"] for each in explained] == [None, None]
 
 
 def test_a_fit_that_is_stopped_keeps_the_best_so_far(talk, web):

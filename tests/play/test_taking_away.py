@@ -181,7 +181,7 @@ BAD_TABLES = [
 
 
 @meets_refusals
-def test_a_bad_table_is_told_in_words(visit):
+def test_an_error_in_a_table_is_shown_in_words(visit):
     page = visit().open("#view=table", TABLE)
     for content, said in BAD_TABLES:
         page.page.set_input_files("#file", {"name": "t.csv", "mimeType": "text/csv", "buffer": content})

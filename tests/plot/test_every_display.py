@@ -103,7 +103,7 @@ def test_displays_load_neither_pyplot_nor_estimators():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stderr == "", "a script is told nothing while it learns"
+    assert done.stderr == "", "nothing is printed in a script while it learns"
 
 
 def test_the_page_about_plots_runs(tmp_path, monkeypatch):

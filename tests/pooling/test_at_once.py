@@ -184,12 +184,12 @@ BAD = [
 
 @pytest.mark.parametrize(("given", "options"), BAD)
 def test_the_same_words_for_what_is_wrong(given, options):
-    told = []
+    errors = []
     for engine in ("auto", "tiled"):
         with pytest.raises((TypeError, ValueError)) as caught:
             pool(*given, engine=engine, **options)
-        told.append((type(caught.value), str(caught.value)))
-    assert told[0] == told[1]
+        errors.append((type(caught.value), str(caught.value)))
+    assert errors[0] == errors[1]
 
 
 def test_the_options_are_heard():

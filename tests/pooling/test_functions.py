@@ -131,12 +131,12 @@ def test_no_keys(score, engine):
 @taken(EACH, "mask")
 def test_queries_that_may_attend_to_no_key(score, dtype, engine):
     inputs = make_inputs("plain", 40, 6, 2, d=2, dtype=dtype)
-    nobody = np.zeros((40, 6), bool)
-    nobody[:, 2] = True
-    nobody[[0, 7, 39]] = False
-    blocked = np.where(nobody, 0.0, -np.inf)
-    labels = np.where(nobody.any(axis=1), 0, 1), np.ones(6, int)
-    for options in ({"mask": nobody}, {"mask": blocked}, {"exclude": labels}):
+    allowed = np.zeros((40, 6), bool)
+    allowed[:, 2] = True
+    allowed[[0, 7, 39]] = False
+    blocked = np.where(allowed, 0.0, -np.inf)
+    labels = np.where(allowed.any(axis=1), 0, 1), np.ones(6, int)
+    for options in ({"mask": allowed}, {"mask": blocked}, {"exclude": labels}):
         output, logsumexp = pool(*inputs[:3], SCORES[score], engine=engine, **options)
         weights = attention_weights(*inputs[:2], SCORES[score], engine=engine, **options)
         for part in (output[[0, 7, 39]], weights[[0, 7, 39]]):

@@ -42,7 +42,7 @@ def attend_with_torch(query, key, value, mask=None, scale=None):
 def test_dot_product_is_torch_attention(option, engine):
     query, key, value, options = make_inputs(option, 40, 60, 3, d=5)
     if option != "plain":
-        options["mask"][0] = options["mask"][1]  # torch has no rows that nobody attends to
+        options["mask"][0] = options["mask"][1]  # torch has no empty rows
     expected = attend_with_torch(query, key, value, **options)
     assert np.allclose(pool(query, key, value, DotProduct(), engine=engine, **options).output, expected, rtol=1e-12)
 

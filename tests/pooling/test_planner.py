@@ -339,8 +339,8 @@ def test_reach_shrinks_with_the_span_and_the_tolerance():
 def test_a_problem_has_its_span_in_bandwidths():
     x = np.array([[0.0, 1.0], [4.0, 3.0]] * 600)
     far = x + np.array([0.0, 2.0])
-    told = [build(x, far, x[:, :1], Gaussian(w)).sketch().span for w in (0.5, [1.0, 3.0], np.array([[1.0], [1.0]]))]
-    assert told == [(2.0, 2.0), (4.0, 12.0), (8.0,)]
+    spans = [build(x, far, x[:, :1], Gaussian(w)).sketch().span for w in (0.5, [1.0, 3.0], np.array([[1.0], [1.0]]))]
+    assert spans == [(2.0, 2.0), (4.0, 12.0), (8.0,)]
     assert build(x, far, x[:, :1], DotProduct()).sketch().span == ()
     assert build(x[:9], x[:9], x[:9, :1], Gaussian()).sketch().span == ()
 

@@ -168,9 +168,9 @@ def test_compact_kernels_with_empty_rows_in_some_batches(name):
     whole = pool(query, key, value, score)
     close(streamed(query, key, value, score, range(12)), whole)
     assert np.isneginf(whole.logsumexp).tolist() == [False, False, False, True]
-    nobody = pool_batches([40.0], batches_of(key, value, rows=5), score)
-    assert nobody.output.tolist() == [0.0]
-    assert nobody.logsumexp.tolist() == [-np.inf]
+    empty = pool_batches([40.0], batches_of(key, value, rows=5), score)
+    assert empty.output.tolist() == [0.0]
+    assert empty.logsumexp.tolist() == [-np.inf]
 
 
 @pytest.mark.parametrize("score", [Gaussian(0.5), Nearest(1.0), RADIAL["boxcar"](0.5)])

@@ -81,9 +81,9 @@ def test_an_example_is_explained_without_itself(model):
     for one in why:
         others = np.delete(np.arange(120), one.place)
         without = fixed().fit(DATA.X[others], DATA.y[others])
-        told = without.explain(DATA.X[one.place : one.place + 1], 5)[0]
-        np.testing.assert_allclose(one.explained.weight, told.weight, rtol=1e-12)
-        assert one.explained.row.tolist() == others[told.row].tolist()
+        explanation = without.explain(DATA.X[one.place : one.place + 1], 5)[0]
+        np.testing.assert_allclose(one.explained.weight, explanation.weight, rtol=1e-12)
+        assert one.explained.row.tolist() == others[explanation.row].tolist()
         assert one.explained.answer == pytest.approx(facts.answer[one.place], rel=1e-9)
     Z = DATA.X / model.bandwidth_
     apart = np.sqrt(((Z[:, None] - Z) ** 2).sum(axis=2))
@@ -105,10 +105,10 @@ def test_cells_are_those_of_the_rows_named(tmp_path):
         for line in re.findall(r"<tr>(<th>\d.*?)</tr>", table):
             cells = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", line)
             row = X.iloc[int(cells[0])]
-            told = dict(zip(heads, cells, strict=True))
-            assert told["kind"] == (row["kind"] or "–")
+            shown = dict(zip(heads, cells, strict=True))
+            assert shown["kind"] == (row["kind"] or "–")
             if np.isfinite(row["size"]):
-                assert float(told["size"]) == pytest.approx(row["size"], abs=0.06)
+                assert float(shown["size"]) == pytest.approx(row["size"], abs=0.06)
             seen += 1
     assert seen == 15
     assert "2 rows have empty cells" in read(page).text

@@ -57,16 +57,16 @@ def test_the_same_twice(model, tmp_path):
 
 
 def test_baselines_are_the_mean_and_the_nearest_of_the_others(model):
-    told = {one.name: one for one in facts_of(model, FRAME, DATA.y).methods}
+    methods = {one.name: one for one in facts_of(model, FRAME, DATA.y).methods}
     n = len(DATA.y)
     mean = (DATA.y.sum() - DATA.y) / (n - 1)
-    assert told["mean"].error == pytest.approx(np.sqrt(np.mean((mean - DATA.y) ** 2)))
+    assert methods["mean"].error == pytest.approx(np.sqrt(np.mean((mean - DATA.y) ** 2)))
     Z = DATA.X / DATA.X.std(axis=0)
     nearest = [
         KNeighborsRegressor(1).fit(np.delete(Z, i, 0), np.delete(DATA.y, i)).predict(Z[i : i + 1])[0] for i in range(n)
     ]
-    assert told["nearest"].error == pytest.approx(np.sqrt(np.mean((np.array(nearest) - DATA.y) ** 2)))
-    assert told["model"].error < told["nearest"].error < told["mean"].error
+    assert methods["nearest"].error == pytest.approx(np.sqrt(np.mean((np.array(nearest) - DATA.y) ** 2)))
+    assert methods["model"].error < methods["nearest"].error < methods["mean"].error
 
 
 MODELS = {
@@ -175,8 +175,8 @@ def test_errors_and_scores_of_targets_whose_squares_leave_float64(size, tmp_path
     pages = []
     for unit in (1.0, size):
         model = regard.NadarayaWatsonRegressor(bandwidth=30.0).fit(DATA.X, unit * y)
-        told = facts_of(model, DATA.X, unit * y).methods
-        pages.append((model, [one.error / unit for one in told], [one.score for one in told]))
+        methods = facts_of(model, DATA.X, unit * y).methods
+        pages.append((model, [one.error / unit for one in methods], [one.score for one in methods]))
     np.testing.assert_allclose(pages[1][1:], pages[0][1:], rtol=1e-9)
     page = read(regard.report(pages[1][0], DATA.X, size * y, tmp_path / "page.html"))
     assert f"typically off by {number(size * pages[0][1][0])}" in page.text

@@ -109,14 +109,14 @@ def test_entropy_of_one_hot_and_of_uniform(size):
 @given(arrays(np.float64, (4, 6), elements=st.floats(0.0, 1.0)))
 def test_masked_tokens_change_nothing_and_batches_neither(raw):
     weights = raw / np.maximum(raw.sum(1, keepdims=True), 1e-300)
-    told = entropy(weights)
-    assert (told >= -1e-12).all()
-    assert (told <= np.log(6) + 1e-12).all()
+    entropies = entropy(weights)
+    assert (entropies >= -1e-12).all()
+    assert (entropies <= np.log(6) + 1e-12).all()
     masked = np.concatenate([weights, np.zeros((4, 3))], 1)
-    np.testing.assert_allclose(entropy(masked), told, atol=1e-14)
-    np.testing.assert_array_equal(entropy(np.stack([weights, weights])), [told, told])
+    np.testing.assert_allclose(entropy(masked), entropies, atol=1e-14)
+    np.testing.assert_array_equal(entropy(np.stack([weights, weights])), [entropies, entropies])
     direct = [-sum(w * np.log(w) for w in row if w > 0) for row in weights]
-    np.testing.assert_allclose(told, direct, atol=1e-12)
+    np.testing.assert_allclose(entropies, direct, atol=1e-12)
 
 
 def test_entropy_of_nothing():

@@ -54,9 +54,9 @@ def test_padding_steps_and_batches_change_nothing(kind):
     encoded = whole.encoder(SOURCE, LENGTHS)
     memory, state = whole.decoder.remember(encoded), whole.decoder.start(encoded)
     for t in range(4):
-        output, looked, state = whole.decoder.step(TARGET[:, t], state, memory)
+        output, attended, state = whole.decoder.step(TARGET[:, t], state, memory)
         torch.testing.assert_close(whole.decoder.say(output), logits[:, t], rtol=0.0, atol=1e-6)
-        torch.testing.assert_close(looked, weights[:, t], rtol=0.0, atol=1e-6)
+        torch.testing.assert_close(attended, weights[:, t], rtol=0.0, atol=1e-6)
     for row, length in enumerate(LENGTHS):
         rows = slice(row, row + 1)
         alone, _ = whole(SOURCE[rows, :length], LENGTHS[rows], TARGET[rows])
@@ -77,12 +77,12 @@ def test_in_half_precision_it_says_about_the_same(kind):
     whole = model(**kind)
     expected, weights = whole(SOURCE, LENGTHS, TARGET)
     with torch.autocast("cpu", torch.bfloat16):
-        logits, looked = whole(SOURCE, LENGTHS, TARGET)
+        logits, attended = whole(SOURCE, LENGTHS, TARGET)
         logits.float().square().sum().backward()
-    assert looked.dtype == torch.float32
+    assert attended.dtype == torch.float32
     # Hard attention may find another token the likeliest; a sentence that looks elsewhere says something else.
     alike = (
-        (looked == weights).flatten(1).all(1)
+        (attended == weights).flatten(1).all(1)
         if kind.get("attention") == "hard"
         else torch.ones(len(SOURCE), dtype=bool)
     )
@@ -117,10 +117,10 @@ def test_gradients_are_those_of_differences(used):
     }
 
     def value(*given):
-        told = torch.func.functional_call(
+        outputs = torch.func.functional_call(
             whole, dict(zip(parameters, given, strict=True)), (SOURCE[:2], LENGTHS[:2], TARGET[:2, :2])
         )
-        return told[used == "weights"]
+        return outputs[used == "weights"]
 
     assert torch.autograd.gradcheck(value, tuple(parameters.values()), fast_mode=True)
 

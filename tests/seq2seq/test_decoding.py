@@ -86,9 +86,9 @@ def test_a_wide_beam_finds_the_best_there_is(seed):
     encoded, ends = encoder(source, lengths), Ends(BEGIN, END, times=0.0, more=3)
     every = [tokens for n in range(4) for tokens in itertools.product((3, 4, 5, 6), repeat=n)]
     scores = {tokens: score_of(decoder, encoded, tokens, True, 0.0) for tokens in every}
-    told = beam(decoder, encoded, ends, width=90, normalise=0.0)[0]
+    hypotheses = beam(decoder, encoded, ends, width=90, normalise=0.0)[0]
     # What greedy was cut off at counts too, and has no end to pay for.
-    best = next(said for said in told if len(said.weights) == len(said.tokens) + 1)
+    best = next(said for said in hypotheses if len(said.weights) == len(said.tokens) + 1)
     assert best.tokens == max(scores, key=scores.get)
     assert best.score == pytest.approx(max(scores.values()), rel=1e-9)
 

@@ -55,9 +55,11 @@ def test_a_batch_is_its_sentences(kind):
     encoder, decoder = model(**kind)
     logits, weights = decoder(TARGET, encoder(SOURCE, LENGTHS))
     for row, length in enumerate(LENGTHS):
-        alone, looked = decoder(TARGET[row : row + 1], encoder(SOURCE[row : row + 1, :length], LENGTHS[row : row + 1]))
+        alone, attended = decoder(
+            TARGET[row : row + 1], encoder(SOURCE[row : row + 1, :length], LENGTHS[row : row + 1])
+        )
         torch.testing.assert_close(alone[0], logits[row], rtol=0.0, atol=1e-12)
-        torch.testing.assert_close(looked[0], weights[row, :, :length], rtol=0.0, atol=1e-12)
+        torch.testing.assert_close(attended[0], weights[row, :, :length], rtol=0.0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", every_kind)
@@ -67,9 +69,9 @@ def test_steps_are_the_whole(kind):
     logits, weights = decoder(TARGET, encoded)
     memory, state = decoder.remember(encoded), decoder.start(encoded)
     for t in range(3):
-        output, looked, state = decoder.step(TARGET[:, t], state, memory)
+        output, attended, state = decoder.step(TARGET[:, t], state, memory)
         torch.testing.assert_close(decoder.say(output), logits[:, t], rtol=0.0, atol=1e-12)
-        torch.testing.assert_close(looked, weights[:, t], rtol=0.0, atol=1e-12)
+        torch.testing.assert_close(attended, weights[:, t], rtol=0.0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", every_kind)
@@ -101,9 +103,9 @@ def test_the_query_is_the_state_before_the_step():
     memory, state = decoder.remember(encoded), decoder.start(encoded)
     expected = decoder.score(encoded.last[-1][:, None], encoded.states)[:, 0]
     for token in (1, 5):
-        looked = decoder.step(torch.full((3,), token), state, memory).weights
+        attended = decoder.step(torch.full((3,), token), state, memory).weights
         for row, length in enumerate(LENGTHS):
-            torch.testing.assert_close(looked[row, :length], expected[row, :length].softmax(0))
+            torch.testing.assert_close(attended[row, :length], expected[row, :length].softmax(0))
     _, other = model(order="luong")
     first, second = (other.step(torch.full((3,), token), state, memory).weights for token in (1, 5))
     assert not torch.allclose(first, second)

@@ -41,9 +41,9 @@ def test_commands_have_the_options_named(name, capfd):
     assert {command for command, _ in lines} == {"train", "run", "eval", "align"}
     for command, rest in lines:
         assert main(["translate", command, "--help"]) == 0
-        told = capfd.readouterr().out
+        printed = capfd.readouterr().out
         for option in re.findall(r"--[\w-]+", rest.split("#")[0]):
-            assert option in told, (command, option)
+            assert option in printed, (command, option)
 
 
 @pytest.mark.parametrize("name", PAGES)

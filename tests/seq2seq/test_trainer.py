@@ -150,8 +150,8 @@ def test_patience_ends_it_and_the_best_epoch_is_kept() -> None:
 
 
 def test_plateau_halves_the_rate_after_two_epochs_without_better(tmp_path: Path) -> None:
-    told = [3.0, 2.0, 2.5, 2.5, 2.5, 2.5, 1.0]
-    trained(Line(validations=told), tmp_path, epochs=7, patience=9, schedule="plateau", warmup=0)
+    validations = [3.0, 2.0, 2.5, 2.5, 2.5, 2.5, 1.0]
+    trained(Line(validations=validations), tmp_path, epochs=7, patience=9, schedule="plateau", warmup=0)
     rates = [json.loads(line)["learning_rate"] for line in (tmp_path / METRICS).read_text().splitlines()]
     assert rates == [0.05, 0.05, 0.05, 0.05, 0.025, 0.025, 0.0125]
 
@@ -216,14 +216,14 @@ def test_a_loss_that_is_no_number_is_an_error() -> None:
 
 
 def test_a_callback_receives_the_progress() -> None:
-    told: list[TrainingProgress] = []
-    Trainer(Line(), Training(epochs=EPOCHS), watch=told.append).run()
-    assert told[-1].epoch == told[-1].epochs == EPOCHS
-    assert told[-1].step == told[-1].steps == EPOCHS * BATCHES
-    assert told[-1].seconds_left == 0.0
-    assert told[-1].tokens_per_second > 0.0
-    assert math.isnan(told[0].validation)
-    assert told[-1].validation > 0.0
+    reports: list[TrainingProgress] = []
+    Trainer(Line(), Training(epochs=EPOCHS), watch=reports.append).run()
+    assert reports[-1].epoch == reports[-1].epochs == EPOCHS
+    assert reports[-1].step == reports[-1].steps == EPOCHS * BATCHES
+    assert reports[-1].seconds_left == 0.0
+    assert reports[-1].tokens_per_second > 0.0
+    assert math.isnan(reports[0].validation)
+    assert reports[-1].validation > 0.0
 
 
 def test_another_training_does_not_resume_this_one(tmp_path: Path) -> None:
@@ -305,14 +305,14 @@ def test_another_measure_chooses_the_epoch_and_ties_go_to_the_loss(tmp_path: Pat
     task = Line()
     found = iter([(5.0, 0.0), (4.0, 0.0), (6.0, 2.0), (3.0, 1.0), (2.0, 1.0)])
     task.validate = lambda: dict(zip(("loss", "goals"), next(found), strict=True))
-    told: list[TrainingProgress] = []
+    reports: list[TrainingProgress] = []
     training = Training(epochs=20, criterion="goals", patience=2)
-    outcome = Trainer(task, training, folder=tmp_path, watch=told.append).run()
+    outcome = Trainer(task, training, folder=tmp_path, watch=reports.append).run()
     assert (outcome.ended, outcome.best, outcome.best_epoch, outcome.criterion) == ("patience", 2.0, 2, "goals")
     assert outcome.validations == (5.0, 4.0, 6.0, 3.0, 2.0)
     lines = [json.loads(line) for line in (tmp_path / METRICS).read_text().splitlines()]
     assert [line["goals"] for line in lines] == [0.0, 0.0, 2.0, 1.0, 1.0]
-    assert told[-1].measures == {"loss": 2.0, "goals": 1.0}
+    assert reports[-1].measures == {"loss": 2.0, "goals": 1.0}
     with pytest.raises(ValueError, match="criterion must be one of 'loss', which the task measures, got 'goals'"):
         trained(Line(), criterion="goals")
 

@@ -83,8 +83,8 @@ def test_unknown_words_are_copied_from_the_most_attended_token(strangers: Transl
     copied = strangers.translate(["the cat sat"], copy_unknown=True)[0]
     assert set(plain.tokens) == {"<unk>"}
     assert "<unk>" in plain.text
-    looked = plain.weights.argmax(1)
-    assert list(copied.tokens) == [plain.source_tokens[number] for number in looked]
+    attended = plain.weights.argmax(1)
+    assert list(copied.tokens) == [plain.source_tokens[number] for number in attended]
     assert "<unk>" not in copied.text
     assert np.array_equal(copied.weights, plain.weights)
 

@@ -1,4 +1,4 @@
-"""Model files made by somebody else: whatever is not a whole model is refused (lines 108 and 109 of the list)."""
+"""Model files that regard did not write: whatever is not a whole model is refused (lines 108 and 109 of the list)."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from support.soak import FULL
 
 KILLS = 500 if FULL else 50
 
-# One process imports and fits, and forks for every save that is to be killed. A fork waits until it is told to begin,
+# One process imports and fits, and forks for every save that is to be killed. A fork waits for a byte before it begins,
 # so that the moment is measured from the save's own start.
 KILLER = """
 import os, random, signal, sys, time
@@ -36,25 +36,25 @@ long = (time.monotonic() - began) / 4
 picks, now, left, results = random.Random(0), 1, 0, {"old": 0, "new": 0}
 for _ in range(kills):
     other = 1 - now
-    ready, told = os.pipe()
+    ready, begin = os.pipe()
     child = os.fork()
     if child == 0:
         os.read(ready, 1)
         regard.save(models[other], path, force=True)
         time.sleep(60)
         os._exit(1)
-    os.write(told, b"x")
+    os.write(begin, b"x")
     time.sleep(picks.uniform(0.0, 1.3 * long))
     os.kill(child, signal.SIGKILL)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
-    os.close(ready), os.close(told)
+    os.close(ready), os.close(begin)
     found = contents.index(path.read_bytes())  # the old file or the new one, to the last byte
     assert regard.load(path).bandwidth_ == regard.load(path, mapped=True).bandwidth_ == found + 1.0
     results["new" if found == other else "old"] += 1
     # A busy disk makes saves longer or shorter than they were: half of the kills shall come too late.
     long *= 0.9 if found == other else 1.1
     now = found
-    # What a killed save leaves behind bears our name, is no larger than a model, and stands in nobody's way.
+    # What a killed save leaves behind bears our name, is no larger than a model, and is in the way of nothing.
     parts = [one for one in path.parent.iterdir() if one != path]
     assert len(parts) <= 1 and all(one.name.startswith(".regard-") and one.suffix == ".part" for one in parts), parts
     for one in parts:

@@ -57,10 +57,10 @@ for estimator in KINDS:
         print(json.dumps([type(model).__name__, name]), flush=True)
         try:
             use()
-            told = "answered"
+            outcome = "answered"
         except Exception as reason:
-            told = f"{type(reason).__name__}: {reason}"
-        print(json.dumps(told), flush=True)
+            outcome = f"{type(reason).__name__}: {reason}"
+        print(json.dumps(outcome), flush=True)
 """
 
 
@@ -73,7 +73,7 @@ def test_every_use_of_a_model_whose_file_was_cut_is_an_error(tmp_path: Path) -> 
     asked = dict(zip(map(tuple, lines[::2]), lines[1::2], strict=True))
     assert len(asked) > 80
     refused = ("bytes since it was mapped", "a mixture of heads has no single score")
-    wrong = {use: told for use, told in asked.items() if not any(words in told for words in refused)}
+    wrong = {use: outcome for use, outcome in asked.items() if not any(words in outcome for words in refused)}
     assert wrong == {}
 
 

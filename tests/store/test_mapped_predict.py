@@ -321,14 +321,14 @@ def read():
 with open(path, "rb") as file:
     os.fsync(file.fileno())
     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-told = [read()]
+cached_bytes = [read()]
 model = regard.load(path, mapped=True)
-told.append(read())
+cached_bytes.append(read())
 answer = model.predict(queries).tolist()
-told.append(read())
+cached_bytes.append(read())
 model.attend(queries[:1])
-told.append(read())
-print(json.dumps([answer, told]))
+cached_bytes.append(read())
+print(json.dumps([answer, cached_bytes]))
 """
 
 

@@ -84,7 +84,7 @@ def test_saved_too(case: str, tmp_path: Path, light_search: None) -> None:
 def test_a_pickle_of_a_mapped_model_needs_no_file(tmp_path: Path) -> None:
     model = MODELS["number"]()
     regard.save(model, tmp_path / "m.regard")
-    told = io.BytesIO()
-    pickle.dump(regard.load(tmp_path / "m.regard", mapped=True), told)
+    pickled = io.BytesIO()
+    pickle.dump(regard.load(tmp_path / "m.regard", mapped=True), pickled)
     (tmp_path / "m.regard").unlink()
-    assert np.array_equal(pickle.loads(told.getvalue()).predict(QUERIES), model.predict(QUERIES))
+    assert np.array_equal(pickle.loads(pickled.getvalue()).predict(QUERIES), model.predict(QUERIES))

@@ -96,11 +96,11 @@ def test_of_many_who_save_to_one_name_one_wins(links: bool, path: Path, monkeypa
         return "saved"
 
     with ThreadPoolExecutor(count) as pool:
-        told = list(pool.map(attempt, range(count)))
-    assert sorted(told)[:-1] == [f"{path}: already exists; it is replaced only by force (--force, or force=True)"] * (
-        count - 1
-    )
-    assert load_with_metadata(path).metadata == {"number": told.index("saved")}
+        outcomes = list(pool.map(attempt, range(count)))
+    assert sorted(outcomes)[:-1] == [
+        f"{path}: already exists; it is replaced only by force (--force, or force=True)"
+    ] * (count - 1)
+    assert load_with_metadata(path).metadata == {"number": outcomes.index("saved")}
     assert os.listdir(path.parent) == [path.name]
 
 

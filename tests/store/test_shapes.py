@@ -104,7 +104,7 @@ def refused(content: bytes, path: Path) -> None:
             for mapped in (False, True):
                 with pytest.raises(StoreError) as caught:
                     load(path, mapped=mapped)
-                # Rows and their copy on shelves may each be called the wrong one.
+                # Rows and their copy in blocks may each be called the wrong one.
                 assert attribute in str(caught.value) or "shelves_ has other rows than key_" in str(caught.value), (
                     name,
                     change,

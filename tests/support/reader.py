@@ -17,8 +17,8 @@ DAY = date(2021, 5, 3)
 WRITTEN = {form.write(DAY)[0]: form.write(DAY)[1] for form in DATE_FORMATS.values()}
 
 
-def told(text: str) -> Any:
-    """As a ``Translation``; what is no date of ours is said as the text itself, looked at from left to right."""
+def translation_of(text: str) -> Any:
+    """As a ``Translation``; what is no date of ours is translated to itself, aligned from left to right."""
     said, places = (DAY.isoformat(), WRITTEN[text]) if text in WRITTEN else (text, tuple(range(len(text))))
     weights = np.full((len(said) + 1, len(text)), (1.0 - SURE) / len(text))
     for row, place in zip(weights, (*places, -1), strict=True):
@@ -30,7 +30,7 @@ class Reader:
     """Has of a ``Translator`` what the playground asks for."""
 
     def translate(self, texts: list[str]) -> list[Any]:
-        return [told(text) for text in texts]
+        return [translation_of(text) for text in texts]
 
     def save(self, path: Path, *, force: bool) -> None:
         assert force

@@ -1,4 +1,4 @@
-"""The tour's story, told a second time in plain numpy."""
+"""The tour's numbers, computed a second time in plain numpy."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Line:
                 part.copy_(torch.randn(part.shape, generator=made) * 0.3)
         self.X = torch.randn(BATCHES, ROWS, 3, generator=made)
         self.y = self.X.sum(-1, keepdim=True)
-        self.told = list(validations)
+        self.validations = list(validations)
         self.hook = hook
         self.calls = 0
 
@@ -47,8 +47,8 @@ class Line:
 
     def validate(self) -> float:
         assert not self.module.training
-        if self.told:
-            return self.told.pop(0)
+        if self.validations:
+            return self.validations.pop(0)
         with torch.no_grad():
             return float(((self.module(self.X) - self.y) ** 2).mean())
 

@@ -1,4 +1,4 @@
-"""The tour in both languages, walked once for all the tests that read it."""
+"""The tour in both languages, run once for all the tests that read it."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def learned_once():
 
 @pytest.fixture(scope="session")
 def logged():
-    """What matplotlib logs while the tours are walked."""
+    """What matplotlib logs while the tours run."""
     return []
 
 
 @pytest.fixture(scope="session")
 def overlaps():
-    """Pairs of texts that cover each other in figures, found while the tours are walked."""
+    """Pairs of texts that cover each other in figures, found while the tours run."""
     return []
 
 
@@ -69,7 +69,7 @@ def tours(tmp_path_factory, logged, overlaps):
     logger = logging.getLogger("matplotlib")
 
     class Walked(dict):
-        """Each tour is walked when it is first asked for: both at once would be one test of minutes."""
+        """Each tour runs when it is first asked for: both at once would be one test of minutes."""
 
         def __missing__(self, lang):
             logger.addHandler(listener)

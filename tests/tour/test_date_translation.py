@@ -64,9 +64,9 @@ def test_lengths_with_and_without_attention(answer):
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_its_alignments_are_those_of_the_model(lang):
-    told = date_translation.STATION.compute(Visit(notes(), 0, lang))
-    assert [drawing.name for drawing in told.drawings] == ["architecture", "seq2seq", "lengths"]
-    panels = told.drawings[1].figure.axes[:4]
+    findings = date_translation.STATION.compute(Visit(notes(), 0, lang))
+    assert [drawing.name for drawing in findings.drawings] == ["architecture", "seq2seq", "lengths"]
+    panels = findings.drawings[1].figure.axes[:4]
     dates = ["".join(label.get_text() for label in ax.get_xticklabels()).replace("␣", " ") for ax in panels]
     assert len(dates) == len(set(dates)) == 4
     assert bool(CJK.search("".join(dates))) == (lang == "zh")
@@ -94,7 +94,7 @@ def test_without_torch_it_says_so(monkeypatch):
         return real(name, *rest, **named)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    told = date_translation.STATION.compute(Visit(notes(), 0, "en"))
-    assert told.drawings == ()
-    assert "torch, which is not installed here. pip install 'regard[nn]'" in told.answer.en
-    assert "没有安装" in told.answer.zh
+    findings = date_translation.STATION.compute(Visit(notes(), 0, "en"))
+    assert findings.drawings == ()
+    assert "torch, which is not installed here. pip install 'regard[nn]'" in findings.answer.en
+    assert "没有安装" in findings.answer.zh

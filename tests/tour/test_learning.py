@@ -24,7 +24,7 @@ def answers(tours):
     return dict(zip(NAMES, (row.answer for row in tours["en"].rows), strict=True))
 
 
-def _told(name, data, seed=0):
+def _findings(name, data, seed=0):
     return STATIONS[NAMES.index(name)].compute(Visit(data, seed, "en"))
 
 
@@ -78,12 +78,12 @@ def test_the_notes_recipe(answers, data, widths):
 
 
 def test_the_losses_drawn_are_those_of_every_epoch(data, widths):
-    told = _told("learned", data)
-    line, least = told.drawings[0].figure.axes[0].lines
+    findings = _findings("learned", data)
+    line, least = findings.drawings[0].figure.axes[0].lines
     assert line.get_xdata().tolist() == [1, 2, 3, 4, 5]
     np.testing.assert_allclose(line.get_ydata(), _by_the_notes(data)[0], rtol=1e-9)
     np.testing.assert_allclose(least.get_ydata(), _squares(data, widths[2]), rtol=1e-6)
-    truth, predicted, circles, before = told.drawings[1].figure.axes[0].lines
+    truth, predicted, circles, before = findings.drawings[1].figure.axes[0].lines
     np.testing.assert_allclose(truth.get_ydata(), data.y_truth)
     np.testing.assert_allclose(predicted.get_ydata(), _predicted(data, widths[1]), rtol=1e-7)
     np.testing.assert_allclose(before.get_ydata(), _predicted(data, 1.0), rtol=1e-10)
@@ -103,7 +103,7 @@ def test_what_w_is_worth(answers, data, widths):
 
 
 def test_the_sharper_heatmap_is_beside_the_nonparametric_one(data, widths):
-    panels = _told("sharper", data).drawings[0].figure.axes[:2]
+    panels = _findings("sharper", data).drawings[0].figure.axes[:2]
     for ax, w in zip(panels, widths, strict=False):
         weights = attention(data.x_test, data.x_train, w)
         np.testing.assert_allclose(ax.images[0].get_array(), weights / weights.max(), rtol=1e-6, atol=1e-12)
@@ -118,8 +118,10 @@ def test_three_diagnoses(answers, data, widths):
         # The median as the diagnosis takes it: the lower one of an even number.
         heard = np.quantile(1 / (alpha**2).sum(axis=1), 0.5, method="inverted_cdf")
         seen, left = np.mean((alpha @ data.y_train - data.y_train) ** 2), _squares(data, w) / 50
-        told = f"w = {w:.3g} is {verdict}: {heard:.3g} neighbours, squared error {seen:.3f} with itself and {left:.3f}"
-        assert told in said
+        sentence = (
+            f"w = {w:.3g} is {verdict}: {heard:.3g} neighbours, squared error {seen:.3f} with itself and {left:.3f}"
+        )
+        assert sentence in said
     back = [float(f) for f in re.search(r"first w by ([\d.]+) and the last by ([\d.]+)\.$", said).groups()]
     np.testing.assert_allclose(back, [1 / 8, 8], rtol=0.06)
 
@@ -179,7 +181,7 @@ def test_an_adaptive_bandwidth_is_better_on_uneven_samples(answers):
 
 
 def test_the_diagonal_is_drawn_where_keys_equal_queries(data, widths):
-    *maps, right = _told("density", data).drawings[0].figure.axes[:3]
+    *maps, right = _findings("density", data).drawings[0].figure.axes[:3]
     place = [np.sum(data.x_train < x) - 0.5 for x in data.x_test]
     for each, w in zip(maps, (1.0, widths[2]), strict=True):
         # The grid finds w to a few digits.
@@ -213,11 +215,11 @@ def test_bias_at_the_edges(answers, data, widths):
 
 
 def test_edges_do_not_speak_of_a_price_where_there_is_none():
-    told = _told("edges", notes(seed=1), seed=1)
-    mean, line = map(float, re.search(r"are ([\d.]+) \(mean\) and ([\d.]+) \(line\)", told.answer.en).groups())
+    findings = _findings("edges", notes(seed=1), seed=1)
+    mean, line = map(float, re.search(r"are ([\d.]+) \(mean\) and ([\d.]+) \(line\)", findings.answer.en).groups())
     assert line < mean, "choose another seed for this test"
-    assert "variance" not in told.answer.en
-    assert "方差" not in told.answer.zh
+    assert "variance" not in findings.answer.en
+    assert "方差" not in findings.answer.zh
 
 
 def test_the_learned_w_grows_with_n_and_the_error_falls(answers, monkeypatch):
@@ -236,13 +238,13 @@ def test_the_learned_w_grows_with_n_and_the_error_falls(answers, monkeypatch):
     # The slopes and their spread from what was drawn.
     monkeypatch.setattr(growth, "SIZES", (50, 100))
     monkeypatch.setattr(growth, "REPEATS", 2)
-    told, spread = _told("growth", notes()), []
-    for ax, said in zip(told.drawings[0].figure.axes, told.number.en.splitlines(), strict=True):
+    findings, spread = _findings("growth", notes()), []
+    for ax, said in zip(findings.drawings[0].figure.axes, findings.number.en.splitlines(), strict=True):
         *single, (low, high), _ = (line.get_ydata() for line in ax.lines)
         assert said.startswith(f"{np.log2(high / low):.2f} | ".replace("-", "−"))
         assert len(single) == 2
         spread.append(np.std([np.log2(last / first) for first, last in single], ddof=1))
-    assert f"standard deviations of {spread[0]:.2f} and {spread[1]:.2f}." in told.answer.en
+    assert f"standard deviations of {spread[0]:.2f} and {spread[1]:.2f}." in findings.answer.en
 
 
 def test_shapes_of_w(answers):
@@ -283,10 +285,10 @@ def test_without_torch_the_station_says_so(data, monkeypatch):
         raise ModuleNotFoundError("no torch", name="torch")
 
     monkeypatch.setattr(scoring, "learned", missing)
-    told = _told("scoring", data)
-    assert told.drawings == ()
-    assert "torch, which is not installed here. pip install 'regard[nn]'" in told.answer.en
-    assert "没有安装" in told.answer.zh
+    findings = _findings("scoring", data)
+    assert findings.drawings == ()
+    assert "torch, which is not installed here. pip install 'regard[nn]'" in findings.answer.en
+    assert "没有安装" in findings.answer.zh
 
 
 def test_house_prices(answers):
@@ -307,7 +309,7 @@ def test_house_prices(answers):
 
 
 def test_house_features_are_drawn_in_order(tours):
-    figure = _told("homes", notes()).drawings[0].figure
+    figure = _findings("homes", notes()).drawings[0].figure
     ax = figure.axes[0]
     widths = [bar.get_width() for bar in ax.patches]
     assert widths == sorted(widths)

@@ -18,7 +18,7 @@ from regard.tour.stations import STATIONS
 pytestmark = pytest.mark.xdist_group("tour")
 
 
-def test_progress_is_told_before_each_station(tmp_path, monkeypatch):
+def test_progress_is_reported_before_each_station(tmp_path, monkeypatch):
     monkeypatch.setattr(guide, "STATIONS", STATIONS[1:3])
     heard = []
     run(tmp_path, lang="zh", progress=lambda *what: heard.append(what))

@@ -76,9 +76,9 @@ def test_soft_attention_says_so_when_hard_attention_is_nearer():
     data = notes(seed=1)
     soft = error(attention(data.x_test, data.x_train) @ data.y_train, data.y_truth)
     assert soft > error(_nearest(data, data.x_test), data.y_truth), "choose another seed for this test"
-    told = STATIONS[NAMES.index("soft")].compute(Visit(data, 1, "en"))
-    assert "Hard attention is nearer still" in told.answer.en
-    assert "硬注意力还要更近一些" in told.answer.zh
+    findings = STATIONS[NAMES.index("soft")].compute(Visit(data, 1, "en"))
+    assert "Hard attention is nearer still" in findings.answer.en
+    assert "硬注意力还要更近一些" in findings.answer.zh
 
 
 def test_kernel_widths(answers, data):
