@@ -79,7 +79,7 @@ MAX_ROWS_CROSS_FITTED = 2000
 # Folds with few rows, and with many; rows up to which they are few.
 FOLDS_FEW_ROWS = 10
 FOLDS_MANY_ROWS = 5
-ROWS_OF_MANY_FOLDS = 400
+ROWS_OF_MANY_FOLDS = 1000
 # Rows below which the search without a fold does not start at the end of the search with all rows, but halfway to it,
 # and its evaluations.
 ROWS_OF_FRESH_FOLDS = 150
