@@ -26,7 +26,7 @@ def search_of(X=X, y=Y, **options):
 def test_a_descent_finds_the_minimum_of_rosenbrock():
     """A sum of squares with a curved, narrow minimum, and one parameter at its bound on the way."""
 
-    def at(x):
+    def at(x, derivatives):
         residual = np.array([10.0 * (x[1] - x[0] ** 2), 1.0 - x[0]])
         jacobian = np.array([[-20.0 * x[0], 10.0], [-1.0, 0.0]])
         return Curved(float(residual @ residual), 2.0 * jacobian.T @ residual, 2.0 * jacobian.T @ jacobian)
@@ -38,13 +38,30 @@ def test_a_descent_finds_the_minimum_of_rosenbrock():
 
 
 def test_parameters_stay_within_bounds():
-    def at(x):
+    def at(x, derivatives):
         assert (x >= -1.0).all()
         assert (x <= 1.0).all()
         return Curved(float(((x - 3.0) ** 2).sum()), 2.0 * (x - 3.0), 2.0 * np.eye(2))
 
     found, _ = minimise(at, np.zeros(2), np.full(2, -1.0), np.ones(2), evaluations=20, gain=1e-12)
     np.testing.assert_array_equal(found, 1.0)
+
+
+@pytest.mark.parametrize("evaluations", [2, 3, 5])
+def test_derivatives_are_not_asked_for_at_the_last_point(evaluations):
+    """No step follows it. What is found is the best of all points evaluated."""
+    asked, values = [], []
+
+    def at(x, derivatives):
+        asked.append(derivatives)
+        values.append(float(np.cosh(2.0 * x[0])))
+        return (
+            Curved(values[-1], 2.0 * np.sinh(2.0 * x), np.array([[1.0]])) if derivatives else Curved.flat(values[-1], 1)
+        )
+
+    found, value = minimise(at, np.array([2.0]), np.full(1, -9.0), np.full(1, 9.0), evaluations=evaluations, gain=1e-12)
+    assert asked == [True] * (evaluations - 1) + [False]
+    assert value == min(values) == np.cosh(2.0 * found[0])
 
 
 @pytest.mark.parametrize("kind", [LINES[0], LINES[2], *SIMPLE], ids=lambda kind: f"{kind.metric} {kind.ridge}")

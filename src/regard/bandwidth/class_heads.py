@@ -131,10 +131,12 @@ class ClassCriterion:
         low, high = np.array(self.space.bounds(self.max_w)).T
         return low, high
 
-    def __call__(self, x: Array, rows: Array | None = None, *, single: bool = True) -> tuple[float, Curved]:
+    def __call__(
+        self, x: Array, rows: Array | None = None, *, single: bool = True, derivatives: bool = True
+    ) -> tuple[float, Curved]:
         """The log-loss of ``rows`` (all if None), and the criterion."""
-        found = self.classes(self.matrix(x), rows, diagonal=self.space.metric != "full", single=single)
-        assert found.by_metric is not None
+        diagonal = self.space.metric != "full"
+        found = self.classes(self.matrix(x), rows, diagonal=diagonal, single=single, derivatives=derivatives)
         chosen = slice(None) if rows is None else rows
         counts, frequency = self.counts[chosen], self.frequency[chosen]
         total = float(self.counts.sum())
@@ -142,15 +144,18 @@ class ClassCriterion:
         p = 1.0 / (1.0 + np.exp(-found.log_odds))
         smooth = known * p + (1.0 - known) * frequency
         loss = float(-(share @ np.log(smooth)))
+        penalty, slope, bent = self._penalty(x)
+        penalised = loss + penalty / total
+        if found.by_metric is None:
+            return loss, Curved.flat(penalised, len(x))
         rate = known * p * (1.0 - p) / smooth
         bend = rate**2 * smooth / np.maximum(1.0 - smooth, np.finfo(np.float64).tiny)
         jacobian = self._jacobian(x, found.by_metric)
         gradient = -(share * rate) @ jacobian
         curvature = (jacobian * (share * bend)[:, None]).T @ jacobian
-        penalty, slope, bent = self._penalty(x)
         gradient += slope / total
         curvature[np.diag_indices(len(x))] += bent / total
-        return loss, Curved(loss + penalty / total, gradient, curvature)
+        return loss, Curved(penalised, gradient, curvature)
 
     def _penalty(self, x: Array) -> tuple[float, Array, Array]:
         """The penalty on parameters, with its first and second derivatives, (k,) each; the latter are not negative."""
@@ -266,9 +271,9 @@ class _ClassSearch:
         pairs, done = float(len(criterion.counts) * len(criterion.counts if rows is None else rows)), 0.0
         planned = pairs * TYPICAL_EVALUATIONS
 
-        def at(x: Array) -> Curved:
+        def at(x: Array, derivatives: bool) -> Curved:
             nonlocal done
-            loss, curved = criterion(x, rows)
+            loss, curved = criterion(x, rows, derivatives=derivatives)
             done = min(done + pairs, planned)
             self.log.add(loss, done)
             return curved

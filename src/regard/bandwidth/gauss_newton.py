@@ -43,22 +43,27 @@ class Curved(NamedTuple):
     gradient: Array  # (k,)
     curvature: Array  # (k, k)  positive semidefinite
 
+    @classmethod
+    def flat(cls, value: float, size: int) -> Curved:
+        """The value alone, of a function of so many parameters."""
+        return cls(value, np.zeros(size), np.zeros((size, size)))
+
 
 def minimise(
-    at: Callable[[Array], Curved], x: Array, low: Array, high: Array, *, evaluations: int, gain: float
+    at: Callable[[Array, bool], Curved], x: Array, low: Array, high: Array, *, evaluations: int, gain: float
 ) -> tuple[Array, float]:
     """A minimum near x (k,) within bounds, and the value there.
 
-    It ends when the predicted gain of a step is below ``gain``, when two steps in a row gained less, and after
-    ``evaluations`` evaluations.
+    ``at`` gets a point and whether the quadratic is used: after the last of ``evaluations`` evaluations it is not. A
+    descent also ends when the predicted gain of a step is below ``gain``, and when two steps in a row gained less.
 
-    >>> def at(x):
+    >>> def at(x, derivatives):
     ...     return Curved(float((x[0] - 3.0) ** 2), 2.0 * (x - 3.0), np.array([[2.0]]))
     >>> minimise(at, np.zeros(1), np.full(1, -9.0), np.full(1, 9.0), evaluations=20, gain=1e-12)[0].round(3).tolist()
     [3.0]
     """
     x = np.clip(x, low, high)
-    here, damping, left, small = at(x), FIRST_DAMPING, evaluations - 1, 0
+    here, damping, left, small = at(x, True), FIRST_DAMPING, evaluations - 1, 0
     second_order, use_second_order = np.zeros_like(here.curvature), False
     while left > 0:
         # A parameter at a bound that it would cross stays there.
@@ -80,8 +85,11 @@ def minimise(
         predicted = by_whole if model is whole else by_plain
         if not predicted > gain or damping > MAX_DAMPING:
             break
-        found, left = at(there), left - 1
+        left -= 1
+        found = at(there, left > 0)
         gained = here.value - found.value
+        if left == 0:
+            return (there, found.value) if gained > 0.0 else (x, here.value)
         use_second_order = abs(by_whole - gained) < abs(by_plain - gained)
         second_order = _secant_update(second_order, there - x, found.gradient - here.gradient, found.curvature)
         if not gained > 0.0:

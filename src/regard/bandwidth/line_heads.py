@@ -194,26 +194,29 @@ class HeadCriterion:
         answer[order] = lines(w, ridge, at[order]).answer
         return answer
 
-    def __call__(self, x: Array, rows: Array | None, single: bool) -> tuple[float, Curved]:
+    def __call__(self, x: Array, rows: Array | None, single: bool, derivatives: bool = True) -> tuple[float, Curved]:
         """The mean squared error of ``rows`` (all if None), and the criterion."""
-        metric = "full" if self.kind.metric == "full" else "feature"
+        metric = None if not derivatives else "full" if self.kind.metric == "full" else "feature"
         found = self.lines(*self.w_and_ridge(x), rows, metric=metric, single=single)
         chosen = slice(None) if rows is None else rows
         error, counts = found.answer - self.lines.columns[chosen], self.counts[chosen]
         share = counts / counts.sum() / error.shape[1]
         value = float((share[:, None] * error**2).sum())
         level = value + ERROR_FLOOR
+        penalty, slope, bend = self._penalty(x)
+        rows_evaluated = len(error)
+        penalised = float(np.log(level)) + penalty / rows_evaluated
+        if not derivatives:
+            return value, Curved.flat(penalised, len(x))
         gradient, curvature = np.zeros(len(x)), np.zeros((len(x), len(x)))
         for p in range(error.shape[1]):
             jacobian = self._jacobian(x, found.by_metric[:, p], found.by_log_ridge[:, p])  # type: ignore[index]
             weighted = jacobian * share[:, None]
             gradient += 2.0 / level * (error[:, p] @ weighted)
             curvature += 2.0 / level * (jacobian.T @ weighted)
-        penalty, slope, bend = self._penalty(x)
-        rows_evaluated = len(error)
         gradient += slope / rows_evaluated
         curvature[np.diag_indices(len(x))] += bend / rows_evaluated
-        return value, Curved(float(np.log(level)) + penalty / rows_evaluated, gradient, curvature)
+        return value, Curved(penalised, gradient, curvature)
 
     def _penalty(self, x: Array) -> tuple[float, Array, Array]:
         """The penalty on parameters, with its first and second derivatives, (k,) each."""
@@ -293,10 +296,10 @@ class _Search:
         planned = pairs * min(evaluations, TYPICAL_EVALUATIONS)
         logs = criterion.logs_of_w
 
-        def at(u: Array) -> Curved:
+        def at(u: Array, derivatives: bool) -> Curved:
             nonlocal done
             x, slope = _from_levels(u, logs)
-            value, curved = criterion(x, rows, single and self.size > ROWS_OF_OWN_STARTS)
+            value, curved = criterion(x, rows, single and self.size > ROWS_OF_OWN_STARTS, derivatives)
             done = min(done + pairs, planned)
             self.log.add(self.objective.in_units_of_y(value), done)
             return Curved(curved.value, slope * curved.gradient, slope[:, None] * curved.curvature * slope)
