@@ -11,6 +11,7 @@ import regard
 from regard.nn import AttentionPooling, GaussianScore, HardAttention, MultiHead
 from regard.scores import Additive, DotProduct, Epanechnikov, Gaussian, Laplace
 from support.modules import SCORES, every_score
+from support.soak import FULL
 from support.tensor_paths import take_blocks, take_engines
 
 PLAIN_SCORES = {
@@ -142,7 +143,7 @@ def test_second_derivatives_of_pool(name, path, masked, monkeypatch):
     def pooled(*tensors: torch.Tensor) -> Any:
         return tuple(regard.pool(*tensors, PLAIN_SCORES[name](), mask=mask))
 
-    assert torch.autograd.gradgradcheck(pooled, (q, k, v))
+    assert torch.autograd.gradgradcheck(pooled, (q, k, v), fast_mode=not FULL)
 
 
 @every_path
@@ -172,7 +173,7 @@ def test_third_derivatives_and_one_tensor_in_two_places(monkeypatch):
         found = torch.autograd.grad(regard.pool(x, x, x, Gaussian(0.5)).output.sin().sum(), x, create_graph=True)
         return found[0]
 
-    assert torch.autograd.gradgradcheck(gradient, x)
+    assert torch.autograd.gradgradcheck(gradient, x, fast_mode=not FULL)
 
 
 def test_second_derivatives_of_what_is_too_large_are_refused(monkeypatch):
