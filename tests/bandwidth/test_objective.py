@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError, replace
+
 import numpy as np
 import pytest
 
+from regard.bandwidth import learn_from_subsamples
 from regard.bandwidth.loo import loo_objective
 from regard.bandwidth.losses import LogLoss, SquaredError
 from regard.bandwidth.objective import CRITERIA, Objective
+from regard.data.columns import CATEGORIES, NUMBER, WANG_VAN_RYZIN, Coding, Part
+from regard.engines.cpu.prepared import FewLines, FewMeans
+from regard.engines.cpu.prepared_tiles import TiledMeans
 from regard.scores import RADIAL, Boxcar, DotProduct, Gaussian, Nearest, Tricube
 from support.engines import every_engine
 
@@ -238,19 +244,23 @@ def softmax(s):
         ({"X": np.array([[1.0], [np.inf], [0.0], [0.0]])}, "finite"),
         ({"X": np.array([[1.0], [1e308], [0.0], [0.0]])}, "X holds numbers beyond"),
         ({"criterion": "aic"}, "criterion must be one of 'loo', 'gcv', 'aicc', got 'aic'"),
-        ({"X": np.zeros((1, 1)), "y": np.zeros(1)}, "got 1 row"),
-        ({"X": np.zeros((0, 1)), "y": np.zeros(0)}, "got 0 rows"),
+        ({"X": np.zeros((1, 1)), "y": np.zeros(1)}, r"got 1 row \(n_samples=1\)"),
+        ({"X": np.zeros((0, 1)), "y": np.zeros(0)}, r"got 0 rows \(n_samples=0\)"),
+        ({"X": np.zeros((0, 1)), "y": np.zeros(0, int), "classes": 2}, "got 0 rows"),
         ({"groups": np.zeros(4)}, "got one group"),
+        ({"X": np.zeros((2, 1)), "y": np.zeros(2), "groups": np.zeros(2)}, "got one group"),
         ({"groups": np.zeros(3)}, r"groups must have one entry per row of X, shape \(4,\), got shape \(3,\)"),
         ({"sample_weight": np.zeros(4)}, "weight"),
         ({"sample_weight": np.array([1.0, -1.0, 1.0, 1.0])}, "weight"),
         ({"sample_weight": np.array([1.0, np.nan, 1.0, 1.0])}, "weight"),
         ({"sample_weight": np.array([1.0, 0.0, 0.0, 0.0])}, "got 1 row"),
+        ({"sample_weight": np.array([1, 0, 0, 0])}, "got 1 row"),
         ({"kernel": "gauss"}, "kernel"),
         ({"degree": 2}, "degree must be 0 .* or 1 .*, got 2"),
         ({"X": np.arange(4.0)[:, None] * 1e200, "degree": 1}, "rescale X"),
         ({"X": np.arange(4.0)[:, None] * 1e-200, "degree": 1}, "rescale X"),
         ({"y": np.arange(4.0), "classes": 4}, "integers"),
+        ({"y": np.zeros((4, 2), int), "classes": 4}, r"y must be \(n,\) integers, got .* shape \(4, 2\)"),
         ({"y": np.array([0, 1, -1, 2]), "classes": 3}, "got -1 to 2"),
         ({"y": np.array([0, 1, 2, 5]), "classes": 3}, "classes"),
         ({"y": np.array([0, 1, 2, 3]), "classes": 3}, r"y must lie in 0 … 2, got 0 to 3"),
@@ -291,3 +301,270 @@ def test_among_some_rows_is_the_objective_of_those_rows(weights):
     w = np.array([1.3, 0.8])
     assert some.in_units_of_y(some(w).value) == pytest.approx(alone.in_units_of_y(alone(w).value), rel=1e-12)
     np.testing.assert_allclose(some(w).answer, alone(w).answer, rtol=1e-12)
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("degree", [0, 1])
+def test_among_some_rows_groups_are_theirs(degree, criterion):
+    X, y = example(n=40)
+    groups, rows = np.arange(40) // 3, np.arange(5, 38, 2)
+    some = Objective.of(X, y, groups=groups, degree=degree, criterion=criterion).among(rows)
+    alone = Objective.of(X[rows], y[rows], groups=groups[rows], degree=degree, criterion=criterion)
+    w = np.array([0.7, 0.4])
+    assert some.in_units_of_y(some(w).value) == pytest.approx(alone.in_units_of_y(alone(w).value), rel=1e-11)
+
+
+def test_among_rows_of_one_group_each_is_empty():
+    """No other row may answer for them: they get the mean of y, at any w."""
+    X, y = example()
+    some = Objective.of(X, y, groups=np.arange(20) < 4).among(np.arange(4))
+    for w in (0.0, 0.8):
+        found = some(w, gradient=True)
+        assert found.empty == 4
+        assert np.allclose(found.answer, y.mean(), rtol=1e-12)
+        assert found.w == 0.0
+
+
+def left_out_means(X, y, w, mass, copies):
+    """Gaussian means with all of a row's mass left out, or one copy of it, relative to the largest weight."""
+    answers = np.empty(len(y))
+    for i, x in enumerate(X):
+        stays = mass.copy()
+        stays[i] = mass[i] - 1.0 if copies else 0.0
+        score = np.where(stays > 0.0, -0.5 * ((w * (X - x)) ** 2).sum(axis=1), -np.inf)
+        e = stays * np.exp(score - score.max())
+        answers[i] = e @ y / e.sum()
+    return answers
+
+
+@pytest.mark.parametrize("engine", ["auto", "tiled"])
+@pytest.mark.parametrize("weight", [None, "repetitions", "importances"])
+def test_rows_far_from_all_others_count_like_the_rest(weight, engine):
+    """Their weights underflow; relative to the largest they are as good as those of any row."""
+    X, y = example()
+    # For the first row two others are nearest by a hair, so that its answer depends on w.
+    X[0], X[1], X[2], X[3] = (100.0, 0.0), (-90.0, 7.0), (3.0, 0.0), (3.005, 0.3)
+    mass = {None: np.ones(20), "repetitions": np.arange(20) % 3 + 1.0, "importances": np.linspace(0.5, 3.0, 20)}[weight]
+    given = {None: None, "repetitions": mass.astype(int), "importances": mass}[weight]
+    objective = Objective.of(X, y, sample_weight=given, engine=engine)
+
+    def value(w):
+        return np.average((y - left_out_means(X, y, w, mass, weight == "repetitions")) ** 2, weights=mass)
+
+    w = np.array([0.9, 0.6])
+    found = objective(w, gradient=True)
+    assert found.empty == 0
+    assert found.log_ridge == 0.0
+    assert np.allclose(found.answer[:, 0], left_out_means(X, y, w, mass, weight == "repetitions"), rtol=1e-11)
+    assert objective.in_units_of_y(found.value) == pytest.approx(value(w), rel=1e-11)
+    slopes = [(value(w + step) - value(w - step)) / 2e-5 for step in 1e-5 * np.eye(2)]
+    assert np.allclose(objective.in_units_of_y(1.0) * found.w, slopes, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "degree", "ridge"), [("laplace", 0, 0.0), ("laplace", 1, 0.1), ("gaussian", 1, 0.1)])
+def test_a_far_row_without_copies_beside_one_with_copies(name, degree, ridge):
+    X, y = example()
+    X[0], X[1] = (5e3, 0.0), (-5e3, 7.0)
+    counts = np.where(np.arange(20) == 1, 2, 1)
+    repeated = Objective.of(X, y, kernel=name, degree=degree, sample_weight=counts)(0.8, ridge, gradient=True)
+    copied = Objective.of(X.repeat(counts, axis=0), y.repeat(counts), kernel=name, degree=degree)
+    found = copied(0.8, ridge, gradient=True)
+    assert repeated.empty == found.empty == 0
+    assert np.allclose(repeated.answer.repeat(counts, axis=0), found.answer, rtol=1e-9)
+    assert np.isclose(repeated.value, found.value, rtol=1e-10)
+    assert np.isclose(repeated.w, found.w, rtol=1e-8)
+
+
+def test_pairs_of_rows_at_one_place():
+    """Far from each other they have half a degree of freedom per row: as GCV charges for it, it is leave-one-out.
+
+    AICc of four rows has no room left.
+    """
+    X, y = np.array([[0.0], [0.0], [1e3], [1e3]]), np.array([1.0, 2.0, 5.0, 9.0])
+    loo, gcv, aicc = (Objective.of(X, y, criterion=criterion)(1.0, gradient=True) for criterion in CRITERIA)
+    assert gcv.value == pytest.approx(loo.value, rel=1e-15)
+    assert aicc.value == np.inf
+    assert gcv.w == aicc.w == 0.0
+
+
+def test_without_a_gradient_there_is_none():
+    X, y = example()
+    for options in ({}, {"degree": 1}, {"criterion": "gcv"}, {"kernel": "laplace"}):
+        found = Objective.of(X, y, **options)(0.5)
+        assert found.w is None
+        assert found.log_ridge == 0.0
+
+
+def test_an_objective_is_itself_and_does_not_change():
+    X, y = example()
+    a, b = Objective.of(X, y), Objective.of(X, y)
+    assert a != b
+    assert len({a, b, a}) == 2
+    with pytest.raises(FrozenInstanceError):
+        a.degree = 1
+
+
+def test_a_few_rows_in_memory_are_searched_with_all_of_them():
+    X, y = example()
+    found = learn_from_subsamples(Objective.of(X, y), "scalar")
+    assert found.looked_at is None
+    assert np.isfinite(found.answer).all()
+
+
+def test_what_a_search_prepares():
+    """Means and lines of few rows, and compiled means; nothing where w is not all that changes, or keys may be lost."""
+    X, y = example()
+    assert isinstance(Objective.of(X, y)._prepared, FewMeans)
+    assert isinstance(Objective.of(X, y, engine="tiled")._prepared, TiledMeans)
+    for criterion in CRITERIA:
+        assert isinstance(Objective.of(X, y, degree=1, criterion=criterion)._prepared, FewLines)
+    for options in (
+        {"criterion": "gcv"},
+        {"loss": "absolute"},
+        {"kernel": "laplace"},
+        {"kernel": "tricube", "degree": 1},
+    ):
+        assert Objective.of(X, y, **options)._prepared is None
+    assert replace(Objective.of(X, y), tol=1e-6)._prepared is None
+
+
+def test_absolute_errors_are_rounded_off_at_a_tenth_of_their_median():
+    X, y = example()
+    corner = 0.1 * np.median(np.abs(y - np.median(y)))
+    objective = Objective.of(X, y, loss="absolute")
+
+    def value(w):
+        error = y - left_out_means(X, y, w, np.ones(20), copies=False)
+        return np.mean(np.sqrt(error**2 + corner**2) - corner)
+
+    found = objective(0.9, gradient=True)
+    assert objective.in_units_of_y(found.value) == pytest.approx(value(0.9), rel=1e-12)
+    slope = (value(0.9 + 1e-5) - value(0.9 - 1e-5)) / 2e-5
+    assert objective.in_units_of_y(float(found.w)) == pytest.approx(slope, rel=1e-7)
+
+
+@pytest.mark.parametrize("degree", [0, 1])
+def test_answers_to_some_rows_leave_the_others_open(degree):
+    X, y = example(P=2)
+    objective, rows = Objective.of(X, y, degree=degree), np.array([7, 2, 11])
+    found, answer = objective.answered(0.6, 0.1 * degree, rows)
+    whole = objective(0.6, 0.1 * degree).answer
+    assert answer.shape == (20, 2)
+    assert np.allclose(answer[rows], whole[rows], rtol=1e-12)
+    assert np.isnan(np.delete(answer, rows, axis=0)).all()
+    assert found.value == pytest.approx(((whole - y)[rows] ** 2 / y.var(axis=0)).mean(), rel=1e-10)
+
+
+@pytest.mark.parametrize("loss", ["squared", "absolute"])
+def test_the_score_of_numbers_is_r_squared_where_there_is_a_prediction(loss):
+    X, y = example(P=2)
+    counts, order = np.arange(20) % 3 + 1, np.random.default_rng(5).permutation(20)
+    answer = y + np.random.default_rng(6).normal(size=y.shape) * [0.1, 2.0]
+    expected = []
+    answer[3, 0], answer[7] = np.nan, np.nan
+    known = np.delete(np.arange(20), [3, 7])
+    for truth, found in zip(y.T, answer.T, strict=True):
+        residual = np.average((truth - found)[known] ** 2, weights=counts[known])
+        expected.append(1.0 - residual / np.cov(truth, fweights=counts, bias=True))
+    objective = Objective.of(X, y, sample_weight=counts, loss=loss)
+    assert objective.score(answer) == pytest.approx(np.mean(expected), rel=1e-12)
+    assert objective.evaluated_at(order).score(answer[order]) == pytest.approx(np.mean(expected), rel=1e-12)
+    assert objective.score(np.where(np.isnan(answer), np.nan, y)) == pytest.approx(1.0, abs=1e-15)
+
+
+def test_the_score_of_classes_is_minus_the_smoothed_log_loss():
+    X, _ = example()
+    labels, counts = np.arange(20) % 3, np.arange(20) % 4 + 1
+    p = np.random.default_rng(7).dirichlet(np.ones(3), 20)
+    n, frequency = counts.sum(), np.bincount(labels, counts) / counts.sum()
+    chance = (n * p[np.arange(20), labels] + frequency[labels]) / (n + 1)
+    p[4] = np.nan
+    known = np.arange(20) != 4
+    expected = np.average(np.log(chance[known]), weights=counts[known])
+    assert Objective.of(X, labels, classes=3, sample_weight=counts).score(p) == pytest.approx(expected, rel=1e-12)
+
+
+def mixed_table(n=20):
+    """Codes of a number, a colour of three, and a size of three steps with Wang and van Ryzin's kernel."""
+    colours, sizes = ("blue", "green", "red"), ("large", "medium", "small")
+    coding = Coding(
+        (
+            Part(NUMBER, (0,), ("x",)),
+            Part(CATEGORIES, (1,), ("colour",), colours),
+            Part(WANG_VAN_RYZIN, (2,), ("size",), sizes),
+        )
+    )
+    rng = np.random.default_rng(8)
+    table = [rng.normal(size=n), rng.choice(colours, n).astype(object), rng.choice(sizes, n).astype(object)]
+    return coding, coding.coded(table), np.sin(table[0]) + (table[1] == "red") + 0.2 * rng.normal(size=n)
+
+
+@pytest.mark.parametrize("degree", [0, 1])
+def test_a_mixed_table_has_one_w_per_part(degree):
+    """A number, three features of colour, two of size, and three whose w is 1."""
+    coding, X, y = mixed_table()
+    sloped = coding.numbers if degree else None
+    mixed = Objective.of(X, y, degree=degree, coding=coding, sloped=sloped)
+    plain = Objective.of(X, y, degree=degree, sloped=sloped)
+
+    def spread(w):
+        return np.concatenate([w[[0, 1, 1, 1, 2, 2]], np.ones(3)])
+
+    for w in (np.array([0.8, 0.6, 0.3]), np.array(0.7)):
+        each, ridge = np.broadcast_to(w, 3), 0.1 * degree
+        found = mixed(w, ridge, gradient=True)
+        assert mixed(w, ridge).w is None
+        assert mixed(w, ridge).value == pytest.approx(plain(spread(each), ridge).value, rel=1e-13)
+        slopes = [
+            (plain(spread(each + step), ridge).value - plain(spread(each - step), ridge).value) / 2e-5
+            for step in 1e-5 * np.eye(3)
+        ]
+        assert found.w.shape == w.shape
+        assert np.allclose(found.w, slopes if w.ndim else np.sum(slopes), rtol=1e-6, atol=1e-9)
+
+
+def test_the_scale_of_what_w_multiplies():
+    """The standard deviation of a feature, and the root mean square distance of a part from its mean."""
+    coding, X, y = mixed_table()
+    counts = np.arange(20) % 3 + 1
+    copies = X.repeat(counts, axis=0)
+    plain = Objective.of(X, y, sample_weight=counts)
+    assert np.allclose(plain.feature_scale, copies.std(axis=0), rtol=1e-12)
+    mixed = replace(plain, coding=coding).feature_scale
+    for scale, features in zip(mixed, ([0], [1, 2, 3], [4, 5]), strict=True):
+        distance = np.linalg.norm(copies[:, features] - copies[:, features].mean(axis=0), axis=1)
+        assert scale == pytest.approx(np.sqrt(np.mean(distance**2)), rel=1e-12)
+
+
+def test_estimated_seconds_grow_with_the_work():
+    X, y = example(n=40)
+    for engine in ("auto", "tiled"):
+        means, lines = (Objective.of(X, y, degree=degree, engine=engine) for degree in (0, 1))
+        for objective in (means, lines):
+            assert 0.0 < objective.evaluated_at(np.arange(10)).seconds(1.0) < objective.seconds(1.0) < np.inf
+        assert means.seconds(1.0) < lines.seconds(1.0)
+    coding, X, y = mixed_table()
+    mixed, w = Objective.of(X, y, coding=coding), np.array([0.8, 0.6, 0.3])
+    assert mixed.seconds(w) == Objective.of(X, y).seconds(np.ones(X.shape[1]))
+
+
+def test_only_a_tolerance_that_is_given_lets_rows_lose_mass():
+    """Here a share of 1e-11 of the weights has all of the answer: less than what ``pool`` may leave out by default."""
+    rng = np.random.default_rng(9)
+    X = np.concatenate([rng.uniform(0.0, 0.5, 256), rng.uniform(7.5, 8.0, 256)])[:, None]
+    y, near = np.where(X[:, 0] < 5.0, 0.0, 1e8), np.arange(256)
+    expected = left_out_means(X, y, 1.0, np.ones(512), copies=False)[near]
+    exact = Objective.of(X, y, engine="pruned").evaluated_at(near)
+    for w in (np.array(1.0), np.array([[1.0]])):
+        assert np.allclose(exact(w).answer[:, 0], expected, rtol=1e-3, atol=1e-7)
+        assert np.abs(replace(exact, tol=1e-3)(w).answer[:, 0]).max() < 0.01 * expected.min()
+
+
+def test_the_spectral_engine_has_the_tolerance_of_pool():
+    """And leaves w = 0, which has no Fourier modes, to another engine."""
+    pytest.importorskip("finufft")
+    X, y = example(n=200)
+    for w in (0.0, np.array([2.0, 1.0])):
+        found, exact = (Objective.of(X, y, engine=engine)(w, gradient=True) for engine in ("spectral", "reference"))
+        assert np.allclose(found.answer, exact.answer, rtol=1e-7)
+        assert np.allclose(found.w, exact.w, rtol=1e-5, atol=1e-9)

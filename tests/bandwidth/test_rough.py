@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from regard.bandwidth.objective import Objective
+from regard.bandwidth.objective import MAX_CONDITION, MAX_PROJECTION, Objective
 
 
 def data(n, d, seed=0, outputs=1):
@@ -88,3 +88,44 @@ def test_what_cannot_be_projected_is_computed_exactly():
     for w in (narrow, tall, 1e9 / X.std(axis=0)):
         assert rough._projected(np.asarray(w)) is None
         assert rough(w, 0.1).value == replace(rough, rough=False)(w, 0.1).value
+
+
+def test_up_to_which_w_it_is_projected():
+    """To the largest condition number and the largest coordinate that are accepted, and not beyond."""
+    X, y = data(200, 2)
+    rough = replace(Objective.of(X, y, degree=1, engine="tiled"), rough=True)
+    for factor, projected in ((1.0, True), (0.99, False)):
+        assert (rough._projected(np.array([1.0, factor / MAX_CONDITION])) is not None) == projected
+    rough = replace(rough, key=np.array([[1.0], [-1.0]] * 100))
+    for factor, projected in ((1.0, True), (1.01, False)):
+        assert (rough._projected(np.array([factor * MAX_PROJECTION])) is not None) == projected
+
+
+def test_nothing_is_projected_without_a_feature():
+    X, y = data(200, 2)
+    fine = Objective.of(X, y, degree=1, engine="tiled")
+    for w in (np.zeros(2), np.zeros((2, 2)), np.array(0.0)):
+        assert replace(fine, rough=True)._projected(w) is None
+        assert replace(fine, rough=True)(w, 0.1).value == fine(w, 0.1).value
+
+
+def test_a_matrix_that_ignores_a_feature():
+    X, y = data(300, 3)
+    w = np.array([[1.0, 0.2], [0.0, 0.0], [-0.3, 0.8]]) / X.std(axis=0)[:, None]
+    fine = Objective.of(X, y, degree=1, engine="tiled")
+    rough = replace(fine, tol=1e-6, rough=True)
+    there, W, taken = rough._projected(w)
+    assert there.key.dtype == np.float32
+    assert there.key.shape == (300, 2)
+    assert taken.tolist() == [True, False, True]
+    assert np.array_equal(W, w[taken])
+    a, b = fine(w, 0.1, gradient=True), rough(w, 0.1, gradient=True)
+    assert b.value == pytest.approx(a.value, rel=1e-5)
+    assert not b.w[1].any()
+    assert np.allclose(b.w[taken], a.w[taken], atol=1e-3 * np.abs(a.w[taken]).max())
+
+
+def test_a_distant_origin_costs_no_digits():
+    """Rows are projected relative to their mean: single precision has no digits left for 1e5 deviations."""
+    X, y = data(300, 2)
+    close(Objective.of(X + 1e5 * X.std(axis=0), y, degree=1), shapes(X, 1.0)[0], 0.1, "tiled")

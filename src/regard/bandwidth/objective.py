@@ -5,7 +5,7 @@
 The row itself is left out by identity, before the peak is taken; other rows with the same x stay. Two more criteria
 use the fit f with the row in it and penalise its degrees of freedom, tr H = Σ_i ∂f_i/∂y_i:
 
-    gcv(w)  = mean (y − f)² / (1 − tr H/n)²,  infinite from tr H = n/2 on
+    gcv(w)  = mean (y − f)² / (1 − tr H/n)²,  infinite beyond tr H = n/2
     aicc(w) = log mean (y − f)² + (1 + tr H/n)/(1 − (tr H + 2)/n)
 
 Weights of integer dtype are repetitions: one of a row's k copies is left out, k − 1 stay, and n = Σk. Weights of
@@ -332,6 +332,11 @@ class Objective:
         """n, repetitions counted."""
         return float(self.counts.sum())
 
+    @property
+    def _moment_degree(self) -> int:
+        """Degree of the moments that a fit needs: means those of degree 0, lines those of degree 2."""
+        return 2 * self.degree
+
     def seconds(self, w: ArrayLike) -> float:
         """The planner's estimate of the seconds for one evaluation without its gradient.
 
@@ -345,7 +350,7 @@ class Objective:
         float
         """
         sketch = self._problem(RADIAL[self.kernel](self._of_features(w))).sketch()
-        return estimate(replace(sketch, degree=2 * self.degree), self.engine)
+        return estimate(replace(sketch, degree=self._moment_degree), self.engine)
 
     def __call__(self, w: ArrayLike, ridge: float = 0.0, *, gradient: bool = False) -> Evaluation:
         """The objective at w (scalar, (d,) or (d, r)) and λ, with its gradient if asked for."""
@@ -380,10 +385,10 @@ class Objective:
         scales = np.broadcast_to(w, self.key.shape[1]) if w.ndim < 2 else np.abs(w).max(axis=1, initial=0.0)
         taken = np.asarray(scales != 0.0)
         W = w[taken] if w.ndim == 2 else np.diag(scales[taken])
-        if W.shape[0] != W.shape[1] or not W.size or np.linalg.cond(W / np.abs(W).max()) > MAX_CONDITION:
+        if W.shape[0] != W.shape[1] or not W.size or np.linalg.cond(W) > MAX_CONDITION:
             return None
         z = (self.key - self.key.mean(axis=0))[:, taken] @ W
-        if not np.abs(z).max() < MAX_PROJECTION:
+        if not np.abs(z).max() <= MAX_PROJECTION:
             return None
         return replace(self, key=z.astype(np.float32)), W, taken
 
@@ -416,17 +421,18 @@ class Objective:
 
     @cached_property
     def _base_problem(self) -> Problem:
-        return replace(self._problem(Gaussian(1.0)), degree=2 * self.degree)
+        return replace(self._problem(Gaussian()), degree=self._moment_degree)
 
     def _means(self, prepared: Prepared, w: Array, gradient: bool) -> Evaluation:
         """Means relative to each row's own value; rows with too little mass are evaluated again by the engines."""
         partial, poor = prepared.moments(w, slopes=gradient)
         assert poor is not None
-        mass = np.where(poor, 1.0, partial.mass)
-        error = np.where(poor, 0.0, partial.moments[:, 0] / mass)
+        # An infinite mass leaves those rows neither an error nor a gradient here.
+        mass = np.where(poor, np.inf, partial.mass)
+        error = partial.moments[:, 0] / mass
         counts = self.counts[self.rows]
         answer = self.loss.columns[self.rows] + error[:, None]
-        share = np.where(poor, 0.0, counts / counts.sum())
+        share = counts / counts.sum()
         value, slope, empty = float(share @ error**2), None, 0
         if gradient:
             by_error = (2.0 * share * error)[:, None]
@@ -491,7 +497,7 @@ class Objective:
         Partial
         """
         columns = self.loss.columns[self.rows]
-        moments = np.zeros((len(mass), moment_count(columns.shape[1], self.key.shape[1], 2 * self.degree)))
+        moments = np.zeros((len(mass), moment_count(columns.shape[1], self.key.shape[1], self._moment_degree)))
         moments[:, : columns.shape[1]] = mass[:, None] * columns
         return Partial(np.where(mass > 0.0, 0.0, -np.inf), mass, moments)
 
@@ -506,7 +512,7 @@ class Objective:
     def _nearest(self, score: Radial, empty: Array) -> Array:
         rows = self.rows[empty]
         exclude = (self.labels[rows], self.labels)
-        limit = Nearest(score.w) if score.w.any() else Gaussian(0.0)
+        limit = Nearest(score.w) if score.w.any() else score
         pooled = pool(
             self.key[rows],
             self.key,
@@ -523,15 +529,13 @@ class Objective:
         n, counts = self.size, self.counts[self.rows]
         # If only some of the rows are evaluated, their counts are scaled up to n.
         counts = counts * (n / counts.sum())
-        mass = np.where(local.partial.mass > 0.0, local.partial.mass, 1.0)
+        mass = local.partial.mass  # above 0: every row attends to itself
         own = np.ones(len(mass))
         if self.weight is not None:
             relative, _, shift = relative_weights(self.weight.astype(np.float64))
             # Each repetition is a row of its own.
             own = np.full(len(mass), np.exp(-shift)) if counts_repetitions(self.weight) else relative[self.rows]
-        leverage = (
-            own * np.exp(-np.where(local.partial.mass > 0.0, local.partial.peak, 0.0)) / mass * local.fit.left[:, 0]
-        )
+        leverage = own * np.exp(-local.partial.peak) / mass * local.fit.left[:, 0]
         freedom = float(counts @ leverage)
         if self.criterion == "gcv":
             room = 1.0 - freedom / n
