@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_iris, make_moons
+from sklearn.datasets import load_iris, make_blobs, make_moons
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
@@ -143,6 +143,27 @@ def test_classes_that_lines_separate_are_predicted_with_confidence():
     p = cross_val_predict(KernelClassifier(), x, y, cv=StratifiedKFold(5), method="predict_proba")
     assert log_loss(y, p) < 0.16
     assert (p.argmax(axis=1) == y).mean() > 0.93
+
+
+def test_many_classes_of_few_rows_have_wide_attention(monkeypatch):
+    """Ten rows tell where the centre of a round class is, but not how dense it is: wide attention compares centres."""
+    x, y = make_blobs(900, 6, centers=20, cluster_std=3.0, random_state=2)
+
+    def learned():
+        model = KernelClassifier().fit(x[:200], y[:200])
+        p = model.predict_proba(x[200:])
+        return (
+            model.tempering_.temperature,
+            -model.loo_score_,
+            log_loss(y[200:], p),
+            (p.argmax(axis=1) != y[200:]).mean(),
+        )
+
+    wide = learned()
+    monkeypatch.setattr(class_heads, "FACTORS_OF_W", (1.0,))
+    plain = learned()
+    assert wide[0] < 0.8 * plain[0]  # sharpened more
+    assert (np.array(wide[1:]) < 0.99 * np.array(plain[1:])).all()
 
 
 def test_repetitions_are_copies():

@@ -49,6 +49,9 @@ GAIN_FOLD = 1e-3
 TYPICAL_EVALUATIONS = 10
 # Bandwidths of discriminants, in inverse units of their log odds.
 DISCRIMINANT_WIDTHS = (0.1, 0.2, 0.35, 0.6, 1.0, 1.7)
+# Factors on the w of all heads that are tried, each with a temperature of its own: where classes are many and rows few,
+# wide attention, sharpened, decides better than attention of the width that is the best probability by itself.
+FACTORS_OF_W = (1.0, 0.7, 0.5, 0.35)
 # Iterations of a logistic regression, and the gradient per row at which it ends.
 LOGISTIC_ITERATIONS = 200
 LOGISTIC_GRADIENT = 1e-5
@@ -183,8 +186,18 @@ class ClassCriterion:
 class _FittedKind(NamedTuple):
     """A kind of head with what was learned."""
 
-    heads: tuple[LearnedHead, ...]
-    answer: Array  # (n, C)  left-out probabilities
+    kind: ClassHeadKind
+    W: Array  # (d, r)
+    scale: Array  # (d,)  standard deviations of the scaled columns
+    answers: Array  # (F, n, C)  left-out probabilities, with each of the factors on W
+
+    def head(self, factor: float) -> LearnedHead:
+        """The head in the units of the scaled columns; a diagonal W is one w per column."""
+        W, scale = factor * self.W, self.scale
+        inner = np.diagonal(W) if self.kind.metric in ("scalar", "feature") else W[:, 0] if not W.any() else W
+        w = np.zeros((len(scale), *inner.shape[1:]))
+        w[scale > 0.0] = (inner.T / scale[scale > 0.0]).T
+        return LearnedHead(0.0, np.full(len(scale), self.kind.share), w, 0.0)
 
 
 class _ClassSearch:
@@ -213,21 +226,21 @@ class _ClassSearch:
         scale, classes = self.placed(kind.share)
         if kind.metric == "none":
             W = np.zeros((classes.position.shape[1], 1))
-            yield _FittedKind((learned_head(kind, W, scale),), classes.answer(W))
+            yield _FittedKind(kind, W, scale, answers_of(classes, W))
         elif kind.metric == "discriminant":
-            yield self._discriminant(kind, classes)
+            yield self._discriminant(kind, classes, scale)
         else:
             criterion = self.criterion(kind, classes)
             x = self.minimum(kind, criterion)
             W = criterion.matrix(x)
-            yield _FittedKind((learned_head(kind, W, scale),), classes.answer(W))
+            yield _FittedKind(kind, W, scale, answers_of(classes, W))
             if self.fold is not None:
-                answer, ends = np.empty(classes.columns.shape), []
+                answers, ends = np.empty((len(FACTORS_OF_W), *classes.columns.shape)), []
                 for number, (inside, outside) in enumerate(self.splits):
                     ends.append(self._without_fold(kind, criterion.among(outside), number))
-                    answer[inside] = classes.answer(criterion.matrix(ends[-1]), inside, outside)
+                    answers[:, inside] = answers_of(classes, criterion.matrix(ends[-1]), inside, outside)
                 self.found[kind] = x, ends
-                yield _FittedKind((learned_head(kind, W, scale),), answer)
+                yield _FittedKind(kind, W, scale, answers)
 
     def criterion(self, kind: ClassHeadKind, classes: LeftOutClasses) -> ClassCriterion:
         """The criterion of a kind of head, over all rows."""
@@ -284,24 +297,29 @@ class _ClassSearch:
 
     # ---- discriminants
 
-    def _discriminant(self, kind: ClassHeadKind, classes: LeftOutClasses) -> _FittedKind:
+    def _discriminant(self, kind: ClassHeadKind, classes: LeftOutClasses, scale: Array) -> _FittedKind:
         """Attention in the projection onto logits, of the width with the best left-out probabilities."""
         counts = self.objective.counts
         start = logistic_regression(classes.position, classes.columns, counts, kind.penalty)
-        projection = discriminants(start)
-        if self.fold is None:
-            answers = [classes.answer(width * projection) for width in DISCRIMINANT_WIDTHS]
-        else:
-            answers = [np.empty(classes.columns.shape) for _ in DISCRIMINANT_WIDTHS]
-            for inside, outside in self.splits:
-                parts = classes.position[outside], classes.columns[outside], counts[outside]
-                without = discriminants(logistic_regression(*parts, kind.penalty, start))
-                for width, answer in zip(DISCRIMINANT_WIDTHS, answers, strict=True):
-                    answer[inside] = classes.answer(width * without, inside, outside)
+        projection, splits, projections = discriminants(start), [], []
+        for inside, outside in [] if self.fold is None else self.splits:
+            parts = classes.position[outside], classes.columns[outside], counts[outside]
+            splits.append((inside, outside))
+            projections.append(discriminants(logistic_regression(*parts, kind.penalty, start)))
+
+        def answer(width: float) -> Array:
+            if not splits:
+                return classes.answer(width * projection)
+            out = np.empty(classes.columns.shape)
+            for (inside, outside), without in zip(splits, projections, strict=True):
+                out[inside] = classes.answer(width * without, inside, outside)
+            return out
+
         loss, rows = self.objective.loss, np.arange(len(counts))
-        best = int(np.argmin([loss(answer, rows, counts).value for answer in answers]))
-        scale, _ = self.placed(kind.share)
-        return _FittedKind((learned_head(kind, DISCRIMINANT_WIDTHS[best] * projection, scale),), answers[best])
+        found = {width: answer(width) for width in DISCRIMINANT_WIDTHS}
+        best = min(found, key=lambda width: loss(found[width], rows, counts).value)
+        answers = [found[best], *(answer(factor * best) for factor in FACTORS_OF_W[1:])]
+        return _FittedKind(kind, best * projection, scale, np.stack(answers))
 
 
 class _LargeClassSearch:
@@ -374,7 +392,8 @@ class _LargeClassSearch:
         objective = self.judging_objective
         losses = [objective.loss(one, objective.rows, objective.counts[objective.rows]).value for one in answers]
         best = int(np.argmin(losses))
-        return _FittedKind((learned_head(kind, matrices[best], scale),), answers[best])
+        wide = [self._judged(classes, factor * matrices[best]) for factor in FACTORS_OF_W[1:]]
+        return _FittedKind(kind, matrices[best], scale, np.stack([answers[best], *wide]))
 
     @property
     def judging_objective(self) -> Objective:
@@ -427,12 +446,9 @@ def placed_rows(objective: Objective, scaling: Scaling, share: float) -> tuple[A
     return scale, LeftOutClasses.of(objective, position[:, scale > 0.0] / scale[scale > 0.0])
 
 
-def learned_head(kind: ClassHeadKind, W: Array, scale: Array) -> LearnedHead:
-    """A head in the units of scaled columns of such standard deviations (d,); a diagonal W is one w per column."""
-    inner = np.diagonal(W) if kind.metric in ("scalar", "feature") else W[:, 0] if kind.metric == "none" else W
-    w = np.zeros((len(scale), *inner.shape[1:]))
-    w[scale > 0.0] = (inner.T / scale[scale > 0.0]).T
-    return LearnedHead(0.0, np.full(len(scale), kind.share), w, 0.0)
+def answers_of(classes: LeftOutClasses, W: Array, rows: Array | None = None, keys: Array | None = None) -> Array:
+    """Left-out probabilities (F, Q, C) of rows with each of the factors on W."""
+    return np.stack([classes.answer(factor * W, rows, keys) for factor in FACTORS_OF_W])
 
 
 def random_folds(objective: Objective, seed: int) -> Array | None:
@@ -509,9 +525,12 @@ def learn_class_heads(objective: Objective, scaling: Scaling, seed: int, progres
         if not found:
             raise
         interrupted = True
-    heads = [fitted.heads for fitted in found.values()]
-    answers = [fitted.answer for fitted in found.values()]
-    mixed = mix_heads(objective, heads, answers, scaling, log.path, interrupted)
+    mixtures = []
+    for number, factor in enumerate(FACTORS_OF_W):
+        heads = [(fitted.head(factor),) for fitted in found.values()]
+        answers = [fitted.answers[number] for fitted in found.values()]
+        mixtures.append(mix_heads(objective, heads, answers, scaling, log.path, interrupted))
+    mixed = min(mixtures, key=lambda mixture: mixture.search.value)
     if sample is not None:
         mixed.answer[np.setdiff1d(np.arange(len(mixed.answer)), sample)] = np.nan
     return mixed
