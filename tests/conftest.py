@@ -69,10 +69,9 @@ def light_search(monkeypatch):
 
 
 @pytest.fixture
-def brief_learning(monkeypatch, light_search):
-    """Descents of a few iterations and three folds, for tests of something else than the minimum; soak runs have all."""
+def brief_heads(monkeypatch):
+    """Heads of a few evaluations and three folds, for tests of something else than the minimum; soak runs have all."""
     if not FULL:
-        monkeypatch.setattr("regard.bandwidth.multistart.SCAN_DESCENTS", 1)
         for module, evaluations in (
             ("line_heads", {"START": 3, "DESCENT": 4, "FOLD": 2, "FRESH_FOLD": 3}),
             ("class_heads", {"DESCENT": 5, "FOLD": 3}),
@@ -81,6 +80,13 @@ def brief_learning(monkeypatch, light_search):
                 monkeypatch.setattr(f"regard.bandwidth.{module}.{name}_EVALUATIONS", most)
             for name in ("FOLDS_FEW_ROWS", "FOLDS_MANY_ROWS"):
                 monkeypatch.setattr(f"regard.bandwidth.{module}.{name}", 3)
+
+
+@pytest.fixture
+def brief_learning(monkeypatch, light_search, brief_heads):
+    """Descents of a few iterations, for tests of something else than the minimum; soak runs have all."""
+    if not FULL:
+        monkeypatch.setattr("regard.bandwidth.multistart.SCAN_DESCENTS", 1)
         for options in (descent.FULL_DESCENT, descent.DESCENT_ACROSS_JUMPS):
             monkeypatch.setitem(options, "maxiter", 4)
             monkeypatch.setitem(options, "maxfun", 12)

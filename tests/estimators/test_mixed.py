@@ -27,6 +27,9 @@ from regard.bandwidth import Objective
 from regard.data.columns import EARTH_RADIUS
 from regard.estimators.mixed_tables import column_coding
 
+# These tests need no minimum.
+pytestmark = pytest.mark.usefixtures("brief_learning")
+
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 RNG = np.random.default_rng(8)
 N = 60

@@ -21,6 +21,9 @@ from regard import (
 )
 from regard.estimators.streams import GrowingArray
 
+# These tests need no minimum.
+pytestmark = pytest.mark.usefixtures("brief_learning")
+
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(120, 2))
 Y = np.sin(X[:, 0]) + X[:, 1] + RNG.normal(size=120) * 0.1

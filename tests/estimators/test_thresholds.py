@@ -173,6 +173,7 @@ def quick_search(monkeypatch, request):
     """Searches of a few steps from one start, where a whole one takes more than a moment."""
     if request.node.callspec.params.get("rows", SEARCHED_WHOLE) < SEARCHED_WHOLE:
         return
+    request.getfixturevalue("brief_heads")
     for name, value in {
         "SCAN_DESCENTS": 1,
         "MULTISTART_MAX_PARAMETERS": 0,

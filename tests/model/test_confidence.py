@@ -11,6 +11,9 @@ import pytest
 import regard
 from support.soak import FULL
 
+# These tests need no minimum.
+pytestmark = pytest.mark.usefixtures("brief_learning")
+
 REFERENCE = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "reference"
 beside = pytest.mark.skipif(not REFERENCE.is_dir(), reason="the reference values lie beside the checkout, not in it")
 rng = np.random.default_rng(5)

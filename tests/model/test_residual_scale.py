@@ -13,6 +13,9 @@ from regard.model.residuals import left_out_answers, relearned_answers
 from regard.model.smoother import Head
 from regard.scores import Gaussian
 
+# These tests need no minimum.
+pytestmark = pytest.mark.usefixtures("brief_learning")
+
 rng = np.random.default_rng(7)
 
 

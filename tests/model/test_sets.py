@@ -11,6 +11,9 @@ import regard
 from regard.model.calibration import Calibration, learn_calibration
 from support.soak import FULL
 
+# These tests need no minimum.
+pytestmark = pytest.mark.usefixtures("brief_learning")
+
 rng = np.random.default_rng(8)
 X = rng.normal(size=(120, 2))
 Y = np.where(X[:, 0] + 0.8 * rng.normal(size=120) > 0.0, "up", np.where(X[:, 1] > 0.8, "aside", "down"))

@@ -26,13 +26,13 @@ KINDS = {
     "luong": {"order": "luong", "coverage": True, "score": "bilinear"},
     "dot": {"score": "dot", "bidirectional": False},
     "gaussian, hard": {"score": "gaussian", "attention": "hard"},
-    "none": {"attention": "none", "layers": 2},
+    "none": {"attention": "none", "cell": "lstm", "layers": 2},
     "transformer": {"transformer": True, "shared": True},
     "transformer, post": {"transformer": True, "norm": "post", "tied": False, "alignment_head": 1},
     "a score that Architecture does not name": {"custom": True},
 }
 # Both cells, layers and directions, both orders, with and without coverage, soft, hard and no attention, a transformer.
-OF_EVERY_PATH = ("lstm", "luong", "gaussian, hard", "none", "transformer, post")
+OF_EVERY_PATH = ("none", "luong", "gaussian, hard", "transformer, post")
 
 
 def model(custom=False, transformer=False, **kind):

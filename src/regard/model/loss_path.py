@@ -18,7 +18,6 @@ from regard.model.smoother import HeadObjective
 # Smallest w·(standard deviation) scanned: at a bandwidth of fifty deviations attention is uniform.
 MIN_SCANNED_W = 0.02
 # Ratio of neighbouring w of the scan.
-# Ratio of neighbouring w of the scan.
 SCAN_RATIO = 2.0
 # Rows evaluated by the scan and by the refinement.
 SCAN_ROWS = 256
