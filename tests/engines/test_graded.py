@@ -77,7 +77,7 @@ def test_weights_in_single_precision_keep_the_bound():
 def test_distances_of_grades_keep_what_they_promise(least):
     distance2, mass = rng.uniform(0.0, 120.0, 60), rng.uniform(0.0, 128.0, 60)
     limits = np.empty(2)
-    graded_sums.grade_distances(mass, distance2, least, 1e-9, 1e-9, 3.0, limits)
+    graded_sums.grade_distances(mass, distance2, np.argsort(distance2), least, 1e-9, 1e-9, 3.0, limits)
     skip, single = limits
     assert single <= skip
 

@@ -73,16 +73,16 @@ def add_graded_sums(rows, start, stop, bounding, skipped, rounded, sums):
     for b in range(blocks):
         _box(rows.queries[start + b], low[b], high[b])
         _tile_distances(rows, low[b], high[b], distance2[b])
-        least = _least_mass(rows, start + b, bounding, distance2[b], tile, listed)
-        grade_distances(rows.mass, distance2[b], least, skipped, rounded, radius, limits[b])
+        order = np.argsort(distance2[b], kind="mergesort")
+        least = _least_mass(rows, start + b, order[:bounding], tile, listed)
+        grade_distances(rows.mass, distance2[b], order, least, skipped, rounded, radius, limits[b])
     phi, centre = np.empty((CHUNK_KEYS, count)), np.empty(d)
     phi_single, near = np.empty((CHUNK_KEYS, count), np.float32), np.empty((CHUNK_KEYS, r), np.float32)
     middle, query = np.empty(r), np.empty((blocks, r, LANES), np.float32)
     tile_single, listed_single = np.empty((LISTED_KEYS, LANES), np.float32), np.empty(CHUNK_KEYS, np.int64)
     about, offset = np.empty((blocks, count, 2, LANES)), np.empty((d, LANES))
     box_distance2 = np.empty((CHUNK_KEYS // BOX_LANES, BOX_LANES), np.float32)
-    box = np.empty((2, blocks, r), np.float32)
-    box[0], box[1] = low, high
+    low_single, high_single = low.astype(np.float32), high.astype(np.float32)
     cutoff, log2e = np.float32(CUTOFF_SINGLE), np.float32(rows.log2e)
     for g0 in range(0, size, CHUNKS_PER_CENTRE * CHUNK_KEYS):
         g1 = min(g0 + CHUNKS_PER_CENTRE * CHUNK_KEYS, size)
@@ -99,8 +99,9 @@ def add_graded_sums(rows, start, stop, bounding, skipped, rounded, sums):
             n = min(CHUNK_KEYS, g1 - j0)
             first, last = j0 // TILE_KEYS, (j0 + n + TILE_KEYS - 1) // TILE_KEYS
             products_about(rows.features, rows.columns, j0, n, centre, phi)
-            phi_single[:n] = phi[:n]
             for j in range(n):
+                for p in range(count):
+                    phi_single[j, p] = phi[j, p]
                 for f in range(r):
                     near[j, f] = rows.keys[j0 + j, f] - middle[f]
             for b in range(blocks):
@@ -110,7 +111,7 @@ def add_graded_sums(rows, start, stop, bounding, skipped, rounded, sums):
                         continue
                     at, m = t * TILE_KEYS - j0, min(TILE_KEYS, size - t * TILE_KEYS)
                     first_row, count_rows = t * TILE_KEYS // BOX_LANES, -(-m // BOX_LANES)
-                    _box_distances(box[0], box[1], b, rows.packed_keys, first_row, count_rows, box_distance2)
+                    _box_distances(low_single, high_single, b, rows.packed_keys, first_row, count_rows, box_distance2)
                     flat = box_distance2.reshape(CHUNK_KEYS)
                     for j in range(m):
                         d2 = flat[j]
@@ -140,14 +141,14 @@ def add_graded_sums(rows, start, stop, bounding, skipped, rounded, sums):
 
 
 @program
-def grade_distances(mass, distance2, least, skipped, rounded, radius, limits):
+def grade_distances(mass, distance2, order, least, skipped, rounded, radius, limits):
     """limits (2,) = squared distances from a block from which on keys are skipped, and are added in single precision.
 
-    mass, distance2 (tiles,): a bound on the mass of the keys beyond squared distance D is Σ mass·exp(−½max(D,
-    distance2)), which must not exceed ``skipped·least``; in the same sum with the relative error of a weight, those
-    that are skipped are left out.
+    mass, distance2 and order (tiles,), from the nearest tile to the farthest: a bound on the mass of the keys beyond
+    squared distance D is Σ mass·exp(−½max(D, distance2)), which must not exceed ``skipped·least``; in the same sum with
+    the relative error of a weight, those that are skipped are left out.
     """
-    order, total = np.argsort(distance2), mass.sum()
+    total = mass.sum()
     limits[:] = np.inf
     if skipped * least > 0.0:
         limits[0] = max(2.0 * math.log(total / (skipped * least)), 0.0)
@@ -212,16 +213,11 @@ def _tile_distances(rows, low, high, distance2):
 
 
 @program
-def _least_mass(rows, b, bounding, distance2, tile, listed):
-    """The least mass of a query of block b over some tiles, ``bounding`` of them, the nearest ones."""
+def _least_mass(rows, b, nearest, tile, listed):
+    """The least mass of a query of block b over some tiles, the nearest ones."""
     size, sums = rows.keys.shape[0], np.zeros((1, 2, LANES))
     ones = np.ones((TILE_KEYS, 1))
-    limit = np.partition(distance2, min(bounding, distance2.size) - 1)[min(bounding, distance2.size) - 1]
-    left = bounding
-    for t in range(distance2.size):
-        if distance2[t] > limit or left == 0:
-            continue
-        left -= 1
+    for t in nearest:
         j0 = t * TILE_KEYS
         n = min(TILE_KEYS, size - j0)
         for j in range(n):

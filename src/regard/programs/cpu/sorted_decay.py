@@ -50,7 +50,8 @@ def decaying_sums(at, x, s, columns, to, q, ends, w, orders, back, out):
         place = 0
         for p in range(width + 1):
             g = g0 if p == 0 else g1
-            raw[: g + 1] = sums[p, : g + 1]
+            for r in range(g + 1):
+                raw[r] = sums[p, r]
             _shift(raw, g, q[j] - anchor_x)
             for r in range(g + 1):
                 out[j, place] = raw[r] * fade if fade > 0.0 else 0.0
