@@ -17,7 +17,7 @@ from regard.engines.cpu.worker_threads import split_range
 
 # Rows and keys of a tile.
 BLOCK_ROWS = 128
-TILE_KEYS = 256
+TILE_KEYS = 512
 # Weights that a thread keeps between the passes; the others are computed twice.
 CELLS_KEPT = 1 << 23
 # Mass per row below which its weights are computed again relative to the largest: in single and double precision.
@@ -83,6 +83,10 @@ class _Block:
     poor: Array = field(default_factory=lambda: np.zeros(0, np.intp))  # rows computed from differences
     used: int = 0  # cells of the memory
 
+    def __post_init__(self) -> None:
+        self.left = self.keys.left[self.at]
+        self.span = int(self.at.min()), int(self.at.max())
+
     def moments(self) -> Array:
         """Moments (q, B); rows beyond the range of products, and rows of tiny mass, are computed from differences."""
         keys = self.keys
@@ -134,12 +138,14 @@ class _Block:
 
     def _weights(self, tile: slice, out: Array) -> Array:
         """Weights (q, keys of the tile)."""
-        weight = np.matmul(self.keys.left[self.at], self.keys.right[:, tile], out=out)
+        weight = np.matmul(self.left, self.keys.right[:, tile], out=out)
         least = MIN_SCORE if weight.dtype == np.float64 else MIN_SCORE_SINGLE
         # With two bounds numpy does several at once, as np.maximum with one number does not; -least has no effect.
         np.clip(weight, least, -least, out=weight)
         np.exp(weight, out=weight)
-        self._leave_out(weight, np.arange(len(self.at)), tile)
+        # Few tiles hold rows of the block themselves.
+        if self.keys.groups is not None or (self.span[0] < tile.stop and self.span[1] >= tile.start):
+            self._leave_out(weight, self.at, tile)
         return np.asarray(weight)
 
     def _spare(self, name: str, tile: slice) -> Array:
@@ -147,9 +153,9 @@ class _Block:
         shape = len(self.at), tile.stop - tile.start
         return _piece(name, shape[0] * shape[1], self.keys.basis.dtype).reshape(shape)
 
-    def _leave_out(self, weight: Array, rows: Array, tile: slice, form: Any = np.asarray) -> None:
-        """Replace weights of keys that are left out of some rows of the block by ``form`` of what stays of them."""
-        keys, at = self.keys, self.at[rows]
+    def _leave_out(self, weight: Array, at: Array, tile: slice, form: Any = np.asarray) -> None:
+        """Replace weights of keys that are left out of the rows ``at`` by ``form`` of what stays of them."""
+        keys = self.keys
         if keys.groups is not None:
             weight[keys.groups[at][:, None] == keys.groups[None, tile]] = form(0.0)
             return
@@ -171,7 +177,7 @@ class _Block:
         if mass is not None:
             score += np.log(mass)
         with np.errstate(divide="ignore"):
-            self._leave_out(score, rows, slice(0, len(z)), np.log)
+            self._leave_out(score, self.at[rows], slice(0, len(z)), np.log)
         return np.asarray(np.exp(score - score.max(axis=1, keepdims=True)))
 
 
