@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Bytecode is written when a module is first imported: most of what torch brings never is.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 # Some of scikit-learn's own checks skip in silence unless scipy dispatches arrays.
 export SCIPY_ARRAY_API = 1
 # Processes that share the tests.

@@ -17,7 +17,7 @@ from regard.engines.cpu.worker_threads import split_range
 
 # Rows and keys of a tile.
 BLOCK_ROWS = 128
-TILE_KEYS = 512
+TILE_KEYS = 256
 # Weights that a thread keeps between the passes; the others are computed twice.
 CELLS_KEPT = 1 << 23
 # Mass per row below which its weights are computed again relative to the largest: in single and double precision.
