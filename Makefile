@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Bytecode is written when a module is first imported: most of what torch brings never is.
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Many processes import the same modules: where this is set, each of them compiles the sources anew.
+export PYTHONDONTWRITEBYTECODE =
 # Some of scikit-learn's own checks skip in silence unless scipy dispatches arrays.
 export SCIPY_ARRAY_API = 1
 # Processes that share the tests.
