@@ -23,15 +23,16 @@ ENDS = Ends(BOS, EOS, times=1.0, more=4)
 KINDS = {
     "standard": {},
     "lstm": {"cell": "lstm", "layers": 2, "tied": False},
-    "luong": {"order": "luong", "coverage": True, "score": "bilinear"},
+    "luong": {"order": "luong", "coverage": True, "score": "bilinear", "layers": 2},
     "dot": {"score": "dot", "bidirectional": False},
     "gaussian, hard": {"score": "gaussian", "attention": "hard"},
-    "none": {"attention": "none", "cell": "lstm", "layers": 2},
+    "none": {"attention": "none", "cell": "lstm", "bidirectional": False},
     "transformer": {"transformer": True, "shared": True},
     "transformer, post": {"transformer": True, "norm": "post", "tied": False, "alignment_head": 1},
     "a score that Architecture does not name": {"custom": True},
 }
-# Both cells, layers and directions, both orders, with and without coverage, soft, hard and no attention, a transformer.
+# Both cells, one layer and two, one direction and both, both orders, with and without coverage, soft, hard and no
+# attention, a transformer.
 OF_EVERY_PATH = ("none", "luong", "gaussian, hard", "transformer, post")
 
 

@@ -193,8 +193,11 @@ class _FittedKind(NamedTuple):
 
     def head(self, factor: float) -> LearnedHead:
         """The head in the units of the scaled columns; a diagonal W is one w per column."""
-        W, scale = factor * self.W, self.scale
-        inner = np.diagonal(W) if self.kind.metric in ("scalar", "feature") else W[:, 0] if not W.any() else W
+        inner, scale = factor * self.W, self.scale
+        if self.kind.metric in ("scalar", "feature"):
+            inner = np.diagonal(inner)
+        elif self.kind.metric == "none":
+            inner = inner[:, 0]
         w = np.zeros((len(scale), *inner.shape[1:]))
         w[scale > 0.0] = (inner.T / scale[scale > 0.0]).T
         return LearnedHead(0.0, np.full(len(scale), self.kind.share), w, 0.0)

@@ -99,6 +99,7 @@ def add_graded_sums(rows, start, stop, bounding, skipped, rounded, sums):
             n = min(CHUNK_KEYS, g1 - j0)
             first, last = j0 // TILE_KEYS, (j0 + n + TILE_KEYS - 1) // TILE_KEYS
             products_about(rows.features, rows.columns, j0, n, centre, phi)
+            # Loops: a slice assigned to a slice takes numba a second to compile.
             for j in range(n):
                 for p in range(count):
                     phi_single[j, p] = phi[j, p]

@@ -50,7 +50,7 @@ def decaying_sums(at, x, s, columns, to, q, ends, w, orders, back, out):
         place = 0
         for p in range(width + 1):
             g = g0 if p == 0 else g1
-            for r in range(g + 1):
+            for r in range(g + 1):  # a slice assigned to a slice takes numba a second to compile
                 raw[r] = sums[p, r]
             _shift(raw, g, q[j] - anchor_x)
             for r in range(g + 1):
